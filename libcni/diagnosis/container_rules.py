@@ -20,7 +20,7 @@ from libcni.diagnosis.report import NodeFinding, NotChecked, Observations, name_
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import counted, some
 from libcni.kernel.namespace import NamespaceId
-from libcni.kernel.netfilter import Condition, Drop
+from libcni.kernel.netfilter import Drop, Match
 from libcni.store.attachments import Attachment
 
 _SECONDS = 30.0
@@ -111,7 +111,7 @@ class _Own(NamedTuple):
     addresses: list[ipaddress.IPv4Address | ipaddress.IPv6Address]
     ifnames: set[str]
 
-    def has(self, condition: Condition, *, is_incoming: bool) -> bool | None:
+    def has(self, condition: Match, *, is_incoming: bool) -> bool | None:
         """Return whether the container's new packets meet a condition; None: some may."""
         name, _, value = condition
         if name == "state" and value:
@@ -133,7 +133,7 @@ class _Own(NamedTuple):
         family = drop.table.partition(" ")[0].replace("arp", "ip")
         if not any(family not in _FAMILY.values() or family == _FAMILY[one.version] for one in self.addresses):
             return None
-        kept: list[Condition] = []
+        kept: list[Match] = []
         for condition in drop.conditions:
             answer = self.has(condition, is_incoming=drop.hook in _INCOMING)
             if answer is None:
@@ -175,7 +175,7 @@ def _redirected(drops: list[Drop], attachments: list[Attachment]) -> NodeFinding
     )  # fmt: skip
 
 
-def _words(condition: Condition) -> str:
+def _words(condition: Match) -> str:
     return str(condition) if condition.value else f"a condition on {condition.name}"
 
 

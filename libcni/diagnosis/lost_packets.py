@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 from itertools import pairwise, product
 
 from libcni.config.port_mappings import ports_in
-from libcni.diagnosis.between import Between
+from libcni.diagnosis.between import Between, keeps_apart
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.one_rule import is_untracked, lost_prefixes, named_in_drop
@@ -31,31 +31,34 @@ ACCEPT = (
     "plugin firewall as the last one of the network; what a command adds is lost when that program starts again"
 )
 _OTHERS, _NODE = "other networks, or be reached from there", "this node, or be reached from it"
+_LOST_ON_WAY, _REACHES_NODE = f"cannot reach {_OTHERS}", f"cannot reach {_NODE}"
+_ON_BRIDGE = "do not reach the others on their bridge"
 _UNTRACKED = ", or do so without masquerade and published ports"
 _NODE_TO_PORTS = "cannot be reached from this node, or not at their published ports"
 _LOST_WITH = (
     ("raw", "PREROUTING", True, f"cannot reach {_OTHERS}{_UNTRACKED}"),
-    ("raw", "PREROUTING", False, f"cannot reach {_OTHERS}"),
-    ("mangle", "PREROUTING", True, f"cannot reach {_OTHERS}"),
-    ("mangle", "PREROUTING", False, f"cannot reach {_OTHERS}"),
-    ("mangle", "FORWARD", True, f"cannot reach {_OTHERS}"),
-    ("mangle", "FORWARD", False, f"cannot reach {_OTHERS}"),
-    ("security", "FORWARD", True, f"cannot reach {_OTHERS}"),
-    ("security", "FORWARD", False, f"cannot reach {_OTHERS}"),
-    ("mangle", "POSTROUTING", True, f"cannot reach {_OTHERS}"),
-    ("mangle", "POSTROUTING", False, f"cannot reach {_OTHERS}"),
-    ("filter", "FORWARD", True, f"cannot reach {_OTHERS}"),
-    ("filter", "FORWARD", False, f"cannot reach {_OTHERS}"),
-    ("filter", "INPUT", True, f"cannot reach {_NODE}"),
-    ("filter", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("raw", "PREROUTING", False, _LOST_ON_WAY),
+    ("mangle", "PREROUTING", True, _LOST_ON_WAY),
+    ("mangle", "PREROUTING", False, _LOST_ON_WAY),
+    ("mangle", "FORWARD", True, _LOST_ON_WAY),
+    ("mangle", "FORWARD", False, _LOST_ON_WAY),
+    ("security", "FORWARD", True, _LOST_ON_WAY),
+    ("security", "FORWARD", False, _LOST_ON_WAY),
+    ("mangle", "POSTROUTING", True, _LOST_ON_WAY),
+    ("mangle", "POSTROUTING", False, _LOST_ON_WAY),
+    ("filter", "FORWARD", True, _LOST_ON_WAY),
+    ("filter", "FORWARD", False, _LOST_ON_WAY),
+    ("filter", "INPUT", True, _REACHES_NODE),
+    ("filter", "OUTPUT", False, _REACHES_NODE),
     ("raw", "OUTPUT", False, _NODE_TO_PORTS),
-    ("mangle", "INPUT", True, f"cannot reach {_NODE}"),
-    ("mangle", "OUTPUT", False, f"cannot reach {_NODE}"),
-    ("security", "INPUT", True, f"cannot reach {_NODE}"),
-    ("security", "OUTPUT", False, f"cannot reach {_NODE}"),
+    ("mangle", "INPUT", True, _REACHES_NODE),
+    ("mangle", "OUTPUT", False, _REACHES_NODE),
+    ("security", "INPUT", True, _REACHES_NODE),
+    ("security", "OUTPUT", False, _REACHES_NODE),
     ("nat", "POSTROUTING", True, "cannot reach other networks, because their packets keep the container's address"),
 )
 """Where packets can be lost: table, chain, whether the container sends them, and the consequence."""
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 _FAR = {4: "203.0.113.7", 6: "3fff::7"}
 _UNMASKED = "cannot reach other networks, because answers to their packets do not come back to this node"
 _UNMASKED_NEAR = (
@@ -63,13 +66,13 @@ _UNMASKED_NEAR = (
 )
 _UNMARKED = "cannot reach their own published ports, and this node cannot reach them at 127.0.0.1"
 _LOST_WITH_NFT = {
-    "ingress": ((True, f"cannot reach {_OTHERS}"),),
-    "egress": ((False, f"cannot reach {_OTHERS}"),),
-    "prerouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
-    "forward": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
-    "postrouting": ((True, f"cannot reach {_OTHERS}"), (False, f"cannot reach {_OTHERS}")),
-    "input": ((True, f"cannot reach {_NODE}"),),
-    "output": ((False, f"cannot reach {_NODE}"),),
+    "ingress": ((True, _LOST_ON_WAY),),
+    "egress": ((False, _LOST_ON_WAY),),
+    "prerouting": ((True, _LOST_ON_WAY), (False, _LOST_ON_WAY)),
+    "forward": ((True, _LOST_ON_WAY), (False, _LOST_ON_WAY)),
+    "postrouting": ((True, _LOST_ON_WAY), (False, _LOST_ON_WAY)),
+    "input": ((True, _REACHES_NODE),),
+    "output": ((False, _REACHES_NODE),),
 }
 """For each hook of nft: whether the container sends the packets, and the consequence of their loss there."""
 _MOST_PORTS = 1_000
@@ -87,8 +90,7 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
         for address in node.addresses_of(attachment):
             for interface in node.gateway_interfaces(attachment):
                 packet = Packet(ipaddress.ip_address(address), interface)
-                most = packet._replace(part="most" if chain != "INPUT" else "")
-                if place := forwarding.policy_drops(most, chain):
+                if place := forwarding.policy_drops(packet._replace(part="most"), chain):
                     of_all = forwarding.policy_drops(packet, chain)
                     parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
                     ends = everywhere.setdefault((chain, of_all or place, parts), {})
@@ -99,8 +101,10 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
         # A plugin is only run for the next containers.
         now = [_accepted(place, interface, is_input=chain == "INPUT") for interface in users]
         if chain == "INPUT":
-            seen = "the policy drops the packets of containers to this node, and no rule accepts them"
-            meaning = f"{counted(len(names), 'container')} cannot reach {_NODE}; somebody may want this"
+            passing = f"only {parts} of the containers pass" if parts else "no rule accepts them"
+            seen = f"the policy drops the packets of containers to this node, and {passing}"
+            rest = ", by other protocols and ports" * bool(parts)
+            meaning = f"{counted(len(names), 'container')} {_REACHES_NODE}{rest}; somebody may want this"
             yield NodeFinding(
                 "rules", "note", "policy-drops", str(place), seen, meaning,
                 f"if nobody wants this: {'; '.join(now)}", (), names,
@@ -122,20 +126,25 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
 
 def _policies_of_bridges(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Iterator[NodeFinding]:
     """Find the policies that drop packets between a bridge's ports, or from a port to the node."""
-    dropped: dict[tuple[str, Place], dict[str, None]] = {}
+    dropped: dict[tuple[str, Place, str], dict[str, None]] = {}
     has_tables = any(name.startswith("bridge ") for name in node.rules.get("nft", {}))
+    frames = _Frames(node, live if has_tables else [])
     for attachment, chain in product(live if has_tables else (), ("FORWARD", "INPUT")):
         ports = [link.name for link in node.host_ends(attachment) if link.master]
         for address, port in product(node.addresses_of(attachment), ports):
             packet = Packet(ipaddress.ip_address(address), port)
-            if place := forwarding.policy_drops(packet, chain, of_ports=True):
-                dropped.setdefault((chain, place), {})[id_of(attachment)] = None
-    for (chain, place), names in dropped.items():
-        lost = "do not reach the others on their bridge" if chain == "FORWARD" else f"cannot reach {_NODE}"
+            packet = frames.between(attachment, packet) if chain == "FORWARD" else packet
+            if place := forwarding.policy_drops(packet._replace(part="most"), chain, of_ports=True):
+                of_all = forwarding.policy_drops(packet, chain, of_ports=True)
+                parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
+                dropped.setdefault((chain, place, parts), {})[id_of(attachment)] = None
+    for (chain, place, parts), names in dropped.items():
+        lost = _ON_BRIDGE if chain == "FORWARD" else _REACHES_NODE
+        passing = f"only {parts} of the containers pass" if parts else "no rule accepts them"
         yield NodeFinding(
-            "rules", "error", "policy-drops", str(place),
-            "the policy drops packets from ports of bridges, and no rule accepts them",
-            f"{counted(len(names), 'container')} {lost}",
+            "rules", "warning" if parts else "error", "policy-drops", str(place),
+            f"the policy drops packets from ports of bridges, and {passing}",
+            f"{counted(len(names), 'container')} {lost}{', by other protocols and ports' * bool(parts)}",
             "find out who made the table (libvirt and ebtables do), or accept the packets: "
             f"nft insert rule {place.table} {place.chain} ether type {{ arp, ip, ip6 }} accept", (), tuple(names),
         )  # fmt: skip
@@ -185,16 +194,66 @@ def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
         for chain, hook in table.hooks.items():
             devices = hook.devices if hook.name in {"ingress", "egress"} else () if of_ports else None
             for is_sent, what in _LOST_WITH_NFT.get(hook.name, ()) if hook.kind == "filter" else ():
-                yield Place("nft", name, chain), is_sent, what, devices
+                is_between = devices == () and what == _LOST_ON_WAY
+                yield Place("nft", name, chain), is_sent, _ON_BRIDGE if is_between else what, devices
 
 
-_Losses = dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None], str]]
-"""The attachments, and their interfaces or networks, whose packets end at a rule of a chain, and the consequence."""
+class _Loss:
+    """Packets of containers that end at a rule of a chain.
+
+    Attributes:
+        containers: the attachments.
+        ends: their interfaces or networks.
+        what: the consequence.
+        is_whole: whether all packets of one of them end there, or all answers to its packets.
+        passing: the protocols and ports of the packets that pass.
+    """
+
+    def __init__(self, what: str) -> None:
+        self.containers: dict[str, None] = {}
+        self.ends: dict[str, None] = {}
+        self.what = what
+        self.is_whole = False
+        self.passing: dict[str, None] = {}
 
 
-def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> _Losses:
-    losses: _Losses = {}
+class _Losses:
+    """The rules that lose packets of containers: those found so far."""
+
+    def __init__(self, forwarding: Forwarding) -> None:
+        self._forwarding = forwarding
+        self.found: dict[tuple[Place, Rule], _Loss] = {}
+
+    def look(self, place: Place, packet: Packet, what: str, name: str, end: str) -> None:
+        """Add the rule of a chain at which a container's packets end: all of them, or all but those to some ports.
+
+        Args:
+            place: the chain.
+            packet: the packets.
+            what: the consequence of their loss.
+            name: the attachment.
+            end: its interface or network.
+        """
+        lost_by = self._forwarding.lost_by
+        most = packet._replace(part="most") if place.table != "nat" and not packet.is_marked else packet
+        rule = lost_by(*place, most)
+        if rule is None or named_in_drop(rule) & {packet.beyond, str(packet.other)}:  # between two of them alone
+            return
+        # A firewall that lets the answers in keeps nothing from the container but new connections from outside.
+        if what == _LOST_ON_WAY and not packet.is_sent and not lost_by(*place, most._replace(is_answer=True)):
+            return
+        loss = self.found.setdefault((place, rule), _Loss(what))
+        loss.containers[name] = loss.ends[end] = None
+        if most is packet or lost_by(*place, packet):
+            loss.is_whole = True
+        else:
+            loss.passing |= dict.fromkeys(self._forwarding.accepted(place, packet))
+
+
+def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> dict[tuple[Place, Rule], _Loss]:
+    losses = _Losses(forwarding)
     of_nft = list(_ways_of_nft(node))
+    frames = _Frames(node, live if any(devices == () for *_, devices in of_nft) else [])
     for attachment in live:
         is_masked = any(one.get("ipMasq") is True for one in node.documents(attachment))
         # With net.bridge.bridge-nf-call-iptables, packets that stay on a bridge see these rules too.
@@ -211,18 +270,47 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
             for place, is_sent, what, devices in (*of_iptables, *of_nft):
                 there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
                 for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
-                    if rule := forwarding.lost_by(*place, Packet(parsed, interface, is_sent)):
-                        containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
-                        containers[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
+                    packet = Packet(parsed, interface, is_sent)
+                    if devices == () and what != _REACHES_NODE:
+                        packet = frames.between(attachment, packet)
+                    end = end_of(node, attachment, interface, address)
+                    losses.look(place, packet, what, id_of(attachment), end)
             for place, packet, what in _special(node, attachment, parsed, gateways):
-                if rule := forwarding.lost_by(*place, packet):
-                    containers, ends, _ = losses.setdefault((place, rule), ({}, {}, what))
-                    containers[id_of(attachment)] = ends[packet.interface] = None
-    return losses
+                losses.look(place, packet, what, id_of(attachment), packet.interface)
+    return losses.found
+
+
+class _Frames:
+    """Finds for a container's packets the next container on the same bridge, to which they go or from which they come.
+
+    A bridge sends the packets from port to port. Rules of bridges have conditions on both ends.
+    """
+
+    def __init__(self, node: NodeState, live: list[Attachment]) -> None:
+        self._bridges = {link.index: link.name for link in node.host_links_by_index.values()}
+        self._places: dict[str, tuple[int, int]] = {}
+        self._on_bridge: dict[tuple[int, int], list[tuple[str, _Address]]] = {}
+        for attachment in live:
+            for link in (one for one in node.host_ends(attachment) if one.master):
+                for address in map(ipaddress.ip_address, node.addresses_of(attachment)):
+                    on_bridge = self._on_bridge.setdefault((link.master, address.version), [])
+                    if not keeps_apart(node.documents(attachment)):
+                        self._places[f"{id_of(attachment)} {address}"] = link.master, len(on_bridge)
+                        on_bridge.append((link.name, address))
+
+    def between(self, attachment: Attachment, packet: Packet) -> Packet:
+        """Return a packet of a container with its other end, if another container is on the bridge."""
+        master, place = self._places.get(f"{id_of(attachment)} {packet.address}", (0, 0))
+        alike = self._on_bridge.get((master, packet.address.version), [])
+        bridge = self._bridges.get(master, "")
+        for port, address in (*alike[place + 1 : place + 2], *alike[:1]):
+            if port != packet.interface:
+                return packet._replace(other=address, beyond=port, bridge=bridge)
+        return packet._replace(bridge=bridge)
 
 
 def _special(
-    node: NodeState, attachment: Attachment, address: ipaddress.IPv4Address | ipaddress.IPv6Address, gateways: list[str]
+    node: NodeState, attachment: Attachment, address: _Address, gateways: list[str]
 ) -> Iterator[tuple[Place, Packet, str]]:
     """Yield the packets whose fate depends on more than the container: those to outside, and those with a mark."""
     uplink, hop = node.way_out(address.version)
@@ -246,22 +334,28 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
     """Find the rules that lose all packets of a container, or some of them."""
     losses = _losses(node, live, forwarding)
     severity: Severity
-    for (place, rule), (containers, ends, what) in losses.items():
+    for (place, rule), loss in losses.items():
+        cut_off, what = tuple(loss.containers), loss.what
+        meaning = f"{counted(len(cut_off), 'container')} {what}"
+        commands = _before_last(node, place, rule, loss.ends)
+        if not loss.is_whole:
+            seen = f"only {some(list(loss.passing)) or 'some'} of the containers pass; all else ends at the rule"
+            command = commands or removal(node, place, rule)
+            yield NodeFinding(
+                "rules", "note" if what == _REACHES_NODE else "warning", "dropped", str(place),
+                f"{seen} {text_of(rule)}", f"{meaning}, by other protocols and ports; somebody may want this",
+                f"if nobody wants this: {command}", (), cut_off,
+            )  # fmt: skip
+            continue
         remedy = remedy_of(node, place, rule)
-        asked = node.table(place.program, place.table).hooks.get(place.chain)
-        hook = asked.name if asked is not None else ""
-        if hook in {"forward", "input"} and not place.table.startswith("bridge ") and not named_in_drop(rule):
-            # A firewall's last word, for all that it does not know.
-            at = place._replace(chain=rule[4])
-            commands = [_accepted(at, one, is_input=hook == "input") for one in ends]
-            remedy = f"accept their packets before that rule: {'; '.join(commands)}"
-        if elements := _banned(node, live, place, rule, containers):
+        if commands and place.program == "nft":
+            remedy = f"accept their packets before that rule: {commands}"
+        if elements := _banned(node, live, place, rule, cut_off):
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
         severity = "note" if what == _UNMASKED_NEAR else "error"
         yield NodeFinding(
             "rules", severity, "dropped", str(place), f"{_seen(rule, what)} {text_of(rule)}",
-            f"{counted(len(containers), 'container')} {what}{_UNTRACKED * ('notrack' in rule)}", remedy, (),
-            tuple(containers),
+            f"{meaning}{_UNTRACKED * ('notrack' in rule)}", remedy, (), cut_off,
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}
     for attachment in live:
@@ -292,6 +386,16 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
                 f"a rule drops some packets of {some(list(names))}: {text_of(rule)}", meaning,
                 f"{remedy}: {removal(node, place, rule)}", (), tuple(names),
             )  # fmt: skip
+
+
+def _before_last(node: NodeState, place: Place, rule: Rule, ends: Collection[str]) -> str:
+    """Return the commands that accept packets before a rule that is a firewall's last word; "" if it is none."""
+    asked = node.table(place.program, place.table).hooks.get(place.chain)
+    hook = asked.name if asked is not None else place.chain.lower() if place.table == "filter" else ""
+    if hook not in {"forward", "input"} or place.table.startswith("bridge ") or named_in_drop(rule):
+        return ""
+    at = place._replace(chain=rule[4]) if place.program == "nft" else place
+    return "; ".join(_accepted(at, one, is_input=hook == "input") for one in ends)
 
 
 def _seen(rule: Rule, what: str) -> str:

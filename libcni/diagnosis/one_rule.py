@@ -27,6 +27,8 @@ PORT_MARK = 0x2000
 NEIGHBOUR = ("ipv6-icmp", 0)
 """Stands for the packets of IPv6's neighbour discovery, which belong to no connection and have no port."""
 
+_NEIGHBOUR_TYPES = {"135", "136", "nd-neighbor-solicit", "nd-neighbor-advert"}
+
 Answer = Literal["yes", "no", "maybe"]
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -54,6 +56,12 @@ def is_untracked(rule: Rule) -> bool:
     return not {"NOTRACK", "--notrack", "notrack"}.isdisjoint(rule) or is_zone
 
 
+def is_translated(rule: Rule) -> bool:
+    """Return whether a rule of nft leads packets to another address or port."""
+    before = dict(zip(rule[1:], rule, strict=False))  # "ct status dnat" and "icmp type redirect" are conditions
+    return before.get("dnat", "status") != "status" or before.get("redirect", "type") != "type"
+
+
 def is_altered(rule: Rule, table: str, chain: str) -> bool:
     """Return whether a rule changes packets so that they are lost later."""
     if table == "raw":
@@ -77,11 +85,15 @@ def set_of_own(table: Table, words: Rule, name: str, *, is_sent: bool) -> Addres
 
 def matches_port(option: str, value: str, protocol: str, number: int) -> Answer:
     """Return whether the first packet for a published port meets a condition, or one of neighbour discovery."""
+    is_neighbour = (protocol, number) == NEIGHBOUR
     if option in {"--ctstate", "--state", "--ctstatus"}:
-        is_met = "NEW" in value or "DNAT" in value
-        return "maybe" if (protocol, number) == NEIGHBOUR else "yes" if is_met else "no"
+        is_met = "UNTRACKED" in value if is_neighbour else "NEW" in value or "DNAT" in value
+        return "yes" if is_met else "no"
     if option in {"-p", "--dst-type"}:  # the type before the translation
-        return "yes" if value in ({"all", protocol} if option == "-p" else {"LOCAL"}) else "no"
+        of_protocol = {"all", protocol, *_NEIGHBOUR_TYPES} if is_neighbour else {"all", protocol}
+        return "yes" if value in (of_protocol if option == "-p" else {"LOCAL"}) else "no"
+    if option == "--icmpv6-type":
+        return "yes" if value in _NEIGHBOUR_TYPES else "no"
     ports = ports_of(value)
     if not ports or not number:  # a set of ports, or any port
         return "maybe"
@@ -171,6 +183,20 @@ def ports_of_loss(rule: Rule) -> list[range]:
     return _ports_in(one for one in _of_loss(rule) if not one.is_negated)
 
 
+def traffic_of_loss(rule: Rule) -> tuple[str, int] | None:
+    """Return the protocol and the first port of a rule that loses such new connections, or None.
+
+    The port is -1 if the rule names none. A rule that loses all connections of TCP loses nearly everything: None.
+    """
+    conditions = _of_loss(rule)
+    named = [value for one in conditions if one.option == "-p" and not one.is_negated for value in one.values]
+    protocol = next((value for value in named if value in {"tcp", "udp", "sctp"}), "")
+    ports = _ports_in(one for one in conditions if not one.is_negated)
+    if ports:
+        return protocol or "tcp", ports[0].start
+    return (protocol, -1) if protocol in {"udp", "sctp"} and "tcp" not in named else None
+
+
 def named_ports(rule: Rule) -> list[range]:
     """Return the ports in the conditions of any rule."""
     return _ports_in(_conditions_of(rule)) if _MAY_NAME_PORTS & set(rule) else []
@@ -196,20 +222,25 @@ def other_end(rule: Rule) -> tuple[bool, Prefix] | None:
     return (named[0].option == "-s", prefix) if prefix is not None and prefix.prefixlen else None
 
 
+def is_loss(rule: Rule) -> bool:
+    """Return whether a rule loses packets of new connections."""
+    if (read_rule(rule)[1] if rule[0] == "add" else verdict_of(rule)) != "lost":
+        return False
+    named = [one for one in _conditions_of(rule) if one.option in {"--ctstate", "--state"}]
+    states = [value for one in named for value in one.values]
+    return not states or "new" in ",".join(states).lower()
+
+
 def _of_loss(rule: Rule) -> list[Condition]:
     """Return the conditions of a rule that loses packets of new connections; [] of other rules."""
-    verdict, conditions = read_rule(rule)[1] if rule[0] == "add" else verdict_of(rule), _conditions_of(rule)
-    states = [value for one in conditions if one.option in {"--ctstate", "--state"} for value in one.values]
-    return [] if verdict != "lost" or (states and "new" not in ",".join(states).lower()) else conditions
+    return _conditions_of(rule) if is_loss(rule) else []
 
 
 def lost_prefixes(rule: Rule) -> list[tuple[bool, Prefix]]:
-    """Return the networks whose packets a rule of iptables drops, each as (whether it is the source, network)."""
-    if rule[0] == "add" or verdict_of(rule) != "lost":
-        return []
+    """Return the networks whose new connections a rule drops, each as (whether it is the source, network)."""
     found = [
-        (option == "-s", prefix_of(value)) for option, value, is_negated in options_of(rule)
-        if option in {"-s", "-d"} and not is_negated
+        (one.option == "-s", prefix_of(value)) for one in _of_loss(rule) for value in one.values
+        if one.option in {"-s", "-d"} and not one.is_negated
     ]  # fmt: skip
     # Hosts are in ``named_in_drop``.
     return [(is_sent, one) for is_sent, one in found if one is not None and 0 < one.prefixlen < one.max_prefixlen]

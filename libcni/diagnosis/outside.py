@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain as joined
 from itertools import islice, pairwise, product
@@ -17,15 +17,19 @@ from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.one_rule import (
     NEIGHBOUR,
     dropped_ports,
+    is_loss,
+    is_translated,
+    masquerade_ends,
     named_in_drop,
     named_ports,
     other_end,
     ports_of,
     ports_of_loss,
+    traffic_of_loss,
 )
 from libcni.diagnosis.packets import Forwarding, Packet, Place
 from libcni.diagnosis.reading import grouped
-from libcni.diagnosis.report import NodeFinding, Observations
+from libcni.diagnosis.report import NodeFinding, Observations, Severity
 from libcni.diagnosis.rule_facts import iptables_of
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link
@@ -59,7 +63,7 @@ def check_outside(node: NodeState) -> Observations:
     forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
     live = [attachment for attachment, _ in node.live if attachment.path not in node.elsewhere]
     users = _users(node, live)
-    yield from _lost_ports(node, users, forwarding)
+    yield from _lost_ports(node, live, users, forwarding)
     published = list(_published(node, users))
     caught = _caught_inside(node, published, forwarding)
     yield from _of_caught(node, caught)
@@ -85,48 +89,120 @@ def _users(node: NodeState, live: list[Attachment]) -> _Users:
     return users
 
 
-def _lost_ports(node: NodeState, users: _Users, forwarding: Forwarding) -> Observations:
-    """Find the rules that drop packets for published ports, or lead them elsewhere, at the node's own interfaces."""
-    lost: dict[tuple[Place, Rule], dict[HostPort, None]] = {}
+class _Asking(NamedTuple):
+    """Packets for published ports, before the kernel translates them: from where they come, and what their loss means.
+
+    Attributes:
+        place: a chain that they come to.
+        links: the interfaces at whose addresses their senders ask.
+        arrives_on: the interface on which they arrive; "": the interface that has the address.
+        interface: the interface over which they leave, if this node sends them.
+        severity: of the finding.
+        meaning: the consequence of their loss.
+    """
+
+    place: Place
+    links: Sequence[Link]
+    arrives_on: str = ""
+    interface: str = ""
+    severity: Severity = "error"
+    meaning: str = "clients outside of this node do not reach these published ports"
+
+
+def _lost_ports(node: NodeState, live: list[Attachment], users: _Users, forwarding: Forwarding) -> Observations:
+    """Find the rules that drop packets for published ports, or lead them elsewhere, whoever asks for the ports."""
     known = PortRules(node.rules)
-    for link in node.uplinks if users else ():
-        for place in _before_translation(node, link):
-            parts = _asked_ports(node, place)
-            asked = [one for one in users if any(one.number in part for part in parts)][:_MOST_PORTS]
-            for port, address in ((one, address) for one in asked for address in _asked(link, one)):
-                packet = Packet(
-                    address, link.name, is_sent=False, beyond=link.name, port=(port.protocol, int(port.number))
-                )
-                rule = forwarding.lost_by(*place, packet)
-                targets = [one for user in users[port] for one in node.addresses_of(user)]
-                # Those for packets of all interfaces are found with the ports.
-                is_known = rule in [one.rule for found in known.of(port) for one in found[:1]]
-                if rule is not None and target_of(rule) not in targets and not is_known:
-                    lost.setdefault((place, rule), {})[port] = None
-    for (place, rule), ports in lost.items():
-        yield NodeFinding(
-            "rules", "error", "port-caught", str(place),
-            f"packets for {some([f'port {port}' for port in ports])} end at the rule {text_of(rule)}",
-            "clients outside of this node do not reach these published ports",
-            remedy_of(node, place, rule), (),
-            tuple(dict.fromkeys(id_of(attachment) for port in ports for attachment in users[port])),
-        )  # fmt: skip
+    told: set[tuple[Place, Rule]] = set()
+    parts: dict[Place, list[range]] = {}
+    for asking in _askings(node, live) if users else ():
+        place = asking.place
+        if place not in parts:
+            parts[place] = _asked_ports(node, place)
+        asked = {one: users[one] for one in users if any(one.number in part for part in parts[place])}
+        for rule, ports in _caught_by(node, asked, forwarding, known, asking).items():
+            if (place._replace(chain=""), rule) in told:
+                continue
+            told.add((place._replace(chain=""), rule))
+            is_note = asking.severity == "note"
+            yield NodeFinding(
+                "rules", asking.severity, "port-caught", str(place),
+                f"packets for {some([f'port {port}' for port in ports])} {_end(node, place)} at the rule "
+                f"{text_of(rule)}",
+                asking.meaning,
+                f"if nobody wants this: {removal(node, place, rule)}" if is_note else remedy_of(node, place, rule), (),
+                tuple(dict.fromkeys(id_of(attachment) for port in ports for attachment in users[port])),
+            )  # fmt: skip
+
+
+def _end(node: NodeState, place: Place) -> str:
+    """Return ``end``, or ``may end`` if another table with the same priority may translate the packets before."""
+    hook = node.table(place.program, place.table).hooks.get(place.chain)
+    return "may end" if hook is not None and hook.kind == "nat" and hook.priority == _TRANSLATED else "end"
+
+
+def _askings(node: NodeState, live: list[Attachment]) -> Iterator[_Asking]:
+    for link in node.uplinks:
+        yield from (_Asking(place, [link]) for place in _before_translation(node, link))
+    places = [place for place in _nat_chains(node, "prerouting") if node.uplinks]
+    inner = dict.fromkeys(name for attachment in live for name in node.gateway_interfaces(attachment))
+    for place, interface in product(places, list(inner)[:_MOST_INTERFACES]):
+        meaning = f"the containers of {interface} do not reach these published ports at the addresses of this node"
+        yield _Asking(place, node.uplinks, interface, "", "note", f"{meaning}; somebody may want this")
+    for place in _nat_chains(node, "output"):
+        yield _Asking(
+            place, node.uplinks, "", "lo", "warning", "this node does not reach these published ports at its addresses"
+        )
+
+
+def _caught_by(
+    node: NodeState, users: _Users, forwarding: Forwarding, known: PortRules, asking: _Asking
+) -> dict[Rule, dict[HostPort, None]]:
+    """Return the rules at which packets for published ports end, each with the ports."""
+    lost: dict[Rule, dict[HostPort, None]] = {}
+    for port, link in product(list(users)[:_MOST_PORTS], asking.links):
+        for address in _asked(link, port):
+            beyond = asking.arrives_on or link.name
+            packet = Packet(
+                address, asking.interface or beyond, is_sent=False, beyond="" if asking.interface else beyond,
+                port=(port.protocol, int(port.number)),
+            )  # fmt: skip
+            rule = forwarding.lost_by(*asking.place, packet)
+            targets = [one for user in users[port] for one in node.addresses_of(user)]
+            # Those for packets of all interfaces are found with the ports.
+            is_known = rule in [one.rule for found in known.of(port) for one in found[:1]]
+            if rule is not None and target_of(rule) not in targets and not is_known:
+                lost.setdefault(rule, {})[port] = None
+    return lost
 
 
 def _asked_ports(node: NodeState, place: Place) -> list[range]:
     """Return the ports for which a chain is asked: a node has up to 10,000, and as many rules for them."""
     table = node.table(place.program, place.table)
-    if place.table != "nat":
+    hook = table.hooks.get(place.chain)
+    if place.table != "nat" and (hook is None or hook.kind != "nat"):
         return dropped_ports(table)
-    foreign = [
-        rule for rules in table.chains.values() for rule in rules
-        if after(rule, "-j") == "REDIRECT"
-        or (after(rule, "-j") == "DNAT" and target_of(rule) not in node.recorded_addresses)
-    ]  # fmt: skip
-    parts = [part for rule in foreign for part in ports_of(after(rule, "--dport") or after(rule, "--dports"))]
     # kube-proxy's last chains name no port: a rule before them does.
-    is_for_all = any({"--dport", "--dports"}.isdisjoint(rule) for rule in foreign if rule[1] == "PREROUTING")
-    return [range(65_536)] if is_for_all else parts
+    foreign = [
+        rule for rule in joined.from_iterable(table.chains.values())
+        if _leads_away(node, rule, is_first=_chain_of(rule) == place.chain)
+    ]  # fmt: skip
+    is_for_all = any(not named_ports(rule) and _chain_of(rule) == place.chain for rule in foreign)
+    is_for_all = is_for_all or any("ACCEPT" in rule and not named_ports(rule) for rule in foreign)
+    return [range(65_536)] if is_for_all else [part for rule in foreign for part in named_ports(rule)]
+
+
+def _chain_of(rule: Rule) -> str:
+    return rule[4] if rule[0] == "add" else rule[1]
+
+
+def _leads_away(node: NodeState, rule: Rule, *, is_first: bool) -> bool:
+    """Return whether a rule of nat may keep packets from the rules of a plugin."""
+    if rule[0] == "add":
+        return is_translated(rule) and target_of(rule) not in node.recorded_addresses
+    target = after(rule, "-j")
+    if target in {"ACCEPT", "RETURN"}:
+        return masquerade_ends(rule, is_first=is_first) and not rule[1].startswith("CNI-")
+    return target == "REDIRECT" or (target == "DNAT" and target_of(rule) not in node.recorded_addresses)
 
 
 _Published = list[tuple[Attachment, HostPort, Packet]]
@@ -183,19 +259,39 @@ def _of_caught(node: NodeState, caught: _Caught) -> Observations:
 
 
 def _policy(node: NodeState, published: _Published, forwarding: Forwarding) -> Observations:
-    """Find the policies that drop what comes for published ports, where the containers' own packets are accepted."""
-    dropped: dict[Place, tuple[dict[str, None], dict[str, None]]] = {}
+    """Find what drops packets for published ports at the end of a chain, where the containers' own are accepted."""
+    closing = {
+        place[:2]: None for place, rule in _rules(node) if published
+        if is_loss(rule) and not ports_of_loss(rule) and not is_of_policy(place, rule)
+    }  # fmt: skip
+    places = [hook for table in closing for hook in _hooks(node, Place(*table, "")) if _is_of_forwarded(node, hook)]
+    dropped: dict[tuple[Place, Rule], tuple[dict[str, None], dict[str, None]]] = {}
     for attachment, _, packet in published:
         address, interface = str(packet.address), packet.interface
+        ends: list[tuple[Place, Rule]] = []
         if (place := forwarding.policy_drops(packet)) and not forwarding.dropped_by(address, interface):
-            names, ends = dropped.setdefault(place, ({}, {}))
-            names[id_of(attachment)] = ends[end_of(node, attachment, interface, address)] = None
-    for place, (names, ends) in dropped.items():
+            ends.append((place, ()))
+        for hook in places:
+            # All ports that no rule names are alike, and most of them are open.
+            unnamed = packet._replace(port=((packet.port or ("tcp", 0))[0], _UNNAMED))
+            rule = forwarding.lost_by(*hook, packet) if forwarding.lost_by(*hook, unnamed) else None
+            sent = Packet(packet.address, interface)
+            if rule is not None and not ports_of_loss(rule) and not forwarding.lost_by(*hook, sent):
+                ends.append((hook, rule))
+        for end in ends:
+            names, found = dropped.setdefault(end, ({}, {}))
+            names[id_of(attachment)] = found[end_of(node, attachment, interface, address)] = None
+    for (place, rule), (names, found) in dropped.items():
+        if rule and named_in_drop(rule):  # it is no last word
+            continue
+        where = f"end at the rule {text_of(rule)}" if rule else ""
+        at = place._replace(chain=rule[4]) if rule and place.program == "nft" else place
         yield NodeFinding(
             "rules", "error", "port-caught", str(place),
+            f"packets for published ports {where}" if rule else
             "the policy drops packets for published ports, and no rule accepts them",
             f"clients outside of this node do not reach the published ports of {counted(len(names), 'container')}",
-            f"accept these packets: {'; '.join(_accepting(place, end) for end in ends)}", (), tuple(names),
+            f"accept these packets: {'; '.join(_accepting(at, end) for end in found)}", (), tuple(names),
         )  # fmt: skip
 
 
@@ -225,31 +321,47 @@ def _accepting(place: Place, end: str) -> str:
 
 
 def _neighbours(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Observations:
-    """Find the rules that lose the node's questions for hardware addresses with IPv6, or the containers'."""
+    """Find what loses the node's questions for hardware addresses with IPv6, or the containers'."""
     lost: dict[tuple[Place, Rule], dict[str, None]] = {}
     for attachment, (chain, is_sent) in product(live, (("INPUT", True), ("OUTPUT", False))):
         addresses = [ipaddress.ip_address(one) for one in node.addresses_of(attachment) if ":" in one]
-        for address, interface, program in product(
-            addresses, node.gateway_interfaces(attachment) if addresses else (), iptables_of(node, "ip6tables")
-        ):
-            place, packet = Place(program, "filter", chain), Packet(address, interface, is_sent, port=NEIGHBOUR)
-            if (rule := forwarding.lost_by(*place, packet)) and not forwarding.lost_by(
-                *place, packet._replace(port=None)
-            ):
-                lost.setdefault((place, rule), {})[id_of(attachment)] = None
+        for address, interface in product(addresses, node.gateway_interfaces(attachment) if addresses else ()):
+            packet = Packet(address, interface, is_sent, port=NEIGHBOUR)
+            if policy := forwarding.policy_drops(packet, chain):
+                lost.setdefault((policy, ()), {})[id_of(attachment)] = None
+            for place in (Place(program, "filter", chain) for program in iptables_of(node, "ip6tables")):
+                if (rule := forwarding.lost_by(*place, packet)) and not forwarding.lost_by(
+                    *place, packet._replace(port=None)
+                ):
+                    lost.setdefault((place, rule), {})[id_of(attachment)] = None
     for (place, rule), names in lost.items():
+        program, table, chain = place
+        accept = f"{program} -I {chain} -p ipv6-icmp -j ACCEPT"
+        if program == "nft":
+            accept = f"nft insert rule {table} {chain} meta l4proto ipv6-icmp accept"
         yield NodeFinding(
-            "rules", "error", "dropped", str(place),
-            f"packets of IPv6 neighbour discovery end at the rule {text_of(rule)}",
+            "rules", "error", "dropped" if rule else "policy-drops", str(place),
+            f"packets of IPv6 neighbour discovery end at the rule {text_of(rule)}" if rule else
+            "the policy drops packets of IPv6 neighbour discovery, and no rule accepts them",
             f"this node and {counted(len(names), 'container')} do not learn each other's hardware address for IPv6",
-            remedy_of(node, place, rule), (), tuple(names),
+            remedy_of(node, place, rule) if rule else f"accept these packets: {accept}", (), tuple(names),
         )  # fmt: skip
 
 
+def _nat_chains(node: NodeState, hook_name: str) -> Iterator[Place]:
+    """Yield the chains that translate published ports, or come before those that do."""
+    yield from (Place(program, "nat", hook_name.upper()) for program in iptables_of(node))
+    for name, table in node.rules.get("nft", {}).items() if node.rules else ():
+        for chain, hook in table.hooks.items():
+            if (hook.kind, hook.name) == ("nat", hook_name) and hook.priority <= _TRANSLATED and name not in OWN_TABLES:
+                yield Place("nft", name, chain)
+
+
 def _before_translation(node: NodeState, link: Link) -> Iterator[Place]:
-    """Yield the chains that see packets of an interface before published ports are translated."""
+    """Yield the chains that see packets of an interface before published ports are translated, and that which does."""
     for program in iptables_of(node):
-        yield from (Place(program, table, "PREROUTING") for table in ("raw", "mangle", "nat"))
+        yield from (Place(program, table, "PREROUTING") for table in ("raw", "mangle"))
+    yield from _nat_chains(node, "prerouting")
     for name, table in node.rules.get("nft", {}).items():
         for chain, hook in table.hooks.items():
             is_before = hook.name == "prerouting" and hook.priority < _TRANSLATED
@@ -355,30 +467,74 @@ def _limited(node: NodeState, live: list[Attachment], forwarding: Forwarding) ->
                     lost.setdefault((hook, rule), {})[interface] = None
     for (place, rule), names in lost.items():
         seen = f"above a limit, packets of the containers of {some(list(names))} end at the rule"
-        yield _in_part(node, place, rule, seen, "some of their connections fail when there are many")
+        yield _in_part(node, place, [rule], seen, "some of their connections fail when there are many")
 
 
 def _refused_ports(node: NodeState, live: list[Attachment], forwarding: Forwarding, caught: _Caught) -> Observations:
     """Find the rules that drop what all containers of an interface send to some ports, or get there."""
     ways = _ways(node, live)
-    lost: dict[tuple[Place, Rule], dict[str, None]] = {}
-    named = ((place, rule, ports) for place, rule in _rules(node) if (ports := ports_of_loss(rule)))
-    for place, rule, ports in islice(named, _MOST_PORTS):
-        # Those that name an interface or an address are found with it, or are about somebody else.
-        if named_in_drop(rule) or is_of_policy(place, rule) or any(rule == one for _, one in caught):
+    lost: dict[tuple[Place, str], dict[Rule, dict[str, None]]] = {}
+    named = ((place, rule, traffic) for place, rule in _rules(node) if (traffic := traffic_of_loss(rule)))
+    for place, rule, traffic in islice(named, _MOST_PORTS):
+        if is_of_policy(place, rule) or any(rule == one for _, one in caught):
             continue
-        protocol = "udp" if "udp" in rule else "tcp"
-        for version, interfaces in ways.items():
-            for interface, address in list(interfaces.items())[:_MOST_INTERFACES]:
-                beyond = uplink.name if (uplink := node.way_out(version)[0]) is not None else ""
-                parsed, port = ipaddress.ip_address(address), (protocol, ports[0].start)
-                packets = [Packet(parsed, interface, is_sent, beyond=beyond, port=port) for is_sent in (True, False)]
-                hooks = [hook for hook in _hooks(node, place) if _is_of_forwarded(node, hook)]
-                if any(forwarding.lost_by(*hook, packet) == rule for hook in hooks for packet in packets):
-                    lost.setdefault((place, rule), {})[interface] = None
-    for (place, rule), names in lost.items():
-        seen = f"packets to ports of or from the containers of {some(list(names))} end at the rule"
-        yield _in_part(node, place, rule, seen, "their connections to these ports fail")
+        for hook, hook_name in _filters(node, place):
+            for interface, packet in _packets_of(node, ways, hook_name, traffic):
+                # Those that name a container or its interface are found with it, or are about somebody else.
+                is_named = named_in_drop(rule) & {interface, str(packet.address)}
+                if not is_named and forwarding.lost_by(*hook, packet) == rule:
+                    lost.setdefault((hook, hook_name), {}).setdefault(rule, {})[interface] = None
+    for (place, hook_name), rules in lost.items():
+        groups = [[rule] for rule in rules] if hook_name == "forward" else [list(rules)]
+        for group in groups:
+            names = some(list(dict.fromkeys(joined.from_iterable(rules[rule] for rule in group))))
+            of, meaning = _OF_PORTS[hook_name]
+            seen = f"{of.format(names)} end at the rule{'s' * (len(group) > 1)}"
+            yield _in_part(node, place, group, seen, meaning)
+
+
+_OF_PORTS = {
+    "forward": ("packets to ports of or from the containers of {}", "their connections to these ports fail"),
+    "input": (
+        "packets from the containers of {} to ports of this node",
+        "these containers do not reach these ports of the node, such as that of a name server",
+    ),
+    "output": (
+        "packets from this node to ports of the containers of {}",
+        "this node does not reach these ports of them",
+    ),
+}
+"""For each hook: the packets, and the consequence of the loss of those for some ports."""
+
+
+def _filters(node: NodeState, place: Place) -> list[tuple[Place, str]]:
+    """Return the chains of a rule's table that see packets after their way is known, each with the hook."""
+    if place.program != "nft":
+        return [(place._replace(chain=one.upper()), one) for one in _OF_PORTS]
+    hooks = node.table(place.program, place.table).hooks.items()
+    return [(place._replace(chain=one), hook.name) for one, hook in hooks if hook.name in _OF_PORTS]
+
+
+def _packets_of(
+    node: NodeState, ways: dict[int, dict[str, str]], hook_name: str, traffic: tuple[str, int]
+) -> Iterator[tuple[str, Packet]]:
+    """Yield packets for a port that come to a hook, each with the interface to its container."""
+    for version, interfaces in ways.items():
+        uplink = node.way_out(version)[0]
+        for interface, address in list(interfaces.items())[:_MOST_INTERFACES]:
+            packet = Packet(ipaddress.ip_address(address), interface, port=traffic)
+            if hook_name == "forward":
+                packet = packet._replace(beyond=uplink.name if uplink is not None else "")
+            elif gateway := _address_on(node, interface, version):
+                packet = packet._replace(other=gateway)
+            for is_sent in {"input": [True], "output": [False]}.get(hook_name, [True, False]):
+                yield interface, packet._replace(is_sent=is_sent)
+
+
+def _address_on(node: NodeState, interface: str, version: int) -> _Address | None:
+    link = node.host.links.get(interface) if node.host is not None else None
+    found = [ipaddress.ip_interface(cidr).ip for cidr in (link.addresses if link is not None else ())]
+    return next((one for one in found if one.version == version and not one.is_link_local), None)
 
 
 def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwarding: Forwarding) -> Observations:
@@ -403,14 +559,15 @@ def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwardi
     for (place, rule), names in found.items():
         seen = f"packets from the containers of {some(list(names))} to this port of other machines end at the rule"
         meaning = "they come to a program on this node, a transparent proxy, or fail without it"
-        yield _in_part(node, place, rule, seen, meaning)
+        yield _in_part(node, place, [rule], seen, meaning)
 
 
-def _in_part(node: NodeState, place: Place, rule: Rule, seen: str, meaning: str) -> NodeFinding:
-    """Return the note about a rule that stops some packets of containers, which somebody may want."""
+def _in_part(node: NodeState, place: Place, rules: list[Rule], seen: str, meaning: str) -> NodeFinding:
+    """Return the note about rules that stop some packets of containers, which somebody may want."""
+    commands = "; ".join(removal(node, place, rule) for rule in rules)
     return NodeFinding(
-        "rules", "note", "dropped-in-part", str(place), f"{seen} {text_of(rule)}", f"{meaning}; somebody may want this",
-        f"if nobody wants this: {removal(node, place, rule)}",
+        "rules", "note", "dropped-in-part", str(place), f"{seen} {some(list(map(text_of, rules)), '; ')}",
+        f"{meaning}; somebody may want this", f"if nobody wants this: {commands}",
     )  # fmt: skip
 
 

@@ -18,6 +18,7 @@ from libcni.diagnosis.one_rule import (
     clears_mark,
     is_altered,
     is_interface,
+    is_translated,
     is_untracked,
     mark_of,
     masquerade_ends,
@@ -35,7 +36,7 @@ from libcni.kernel.rules import DEEPEST, AddressSet, Rule, Table, program_of
 
 _UNDERSTOOD_MODULES = {"comment", "conntrack", "icmp6", "mark", "multiport", "set", "state", "tcp", "udp"}
 _ARP = {"arp", "request", "reply"}
-_OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type"}
+_OF_PORTS = {"-p", "--dport", "--dports", "--ctstate", "--state", "--ctstatus", "--dst-type", "--icmpv6-type"}
 _LIMITS = {
     f"--{word}"
     for word in (
@@ -45,6 +46,7 @@ _LIMITS = {
     )
 }  # fmt: skip
 _NAMED_PORTS = {"--dport", "--dports", "--ports"}
+_OF_BRIDGES = {"--logical-in", "--logical-out"}
 _IN_CAPITALS = {"--ctstate", "--dst-type"}
 _TRACKED = -200
 """The priority at which the kernel recognizes the connection of a packet."""
@@ -71,6 +73,8 @@ class Packet(NamedTuple):
         is_above: whether there are more packets than any limit of a rule allows.
         part: ``most``: a connection of TCP to a port that no rule names, so that a rule which accepts some ports alone
             accepts none of them; ``some``: any protocol and port.
+        is_answer: whether it is the answer to the first packet.
+        bridge: the bridge on which the packet stays, if its interfaces are ports; "": unknown.
     """
 
     address: _Address
@@ -82,6 +86,8 @@ class Packet(NamedTuple):
     port: tuple[str, int] | None = None
     is_above: bool = False
     part: str = ""
+    is_answer: bool = False
+    bridge: str = ""
 
 
 class Place(NamedTuple):
@@ -313,7 +319,8 @@ class Forwarding:
             queues = queues_in(after(rule, "--queue-balance") or after(rule, "--queue-num") or "0")
             return self._of_queue(queues, is_bypassed="--queue-bypass" in rule)
         if table == "nat" and packet.port is not None:  # the rule that decides where a published port leads
-            return "lost" if target in {"DNAT", "REDIRECT"} else verdict_of(rule)
+            is_end = target in {"DNAT", "REDIRECT"} or masquerade_ends(rule, is_first=is_first)
+            return "lost" if is_end else verdict_of(rule)
         is_lost = masquerade_ends(rule, is_first=is_first) if table == "nat" else is_altered(rule, table, chain)
         if is_lost or (target == "SNAT" and self._is_foreign(after(rule, "--to-source"))):
             return "lost"
@@ -373,7 +380,7 @@ class Forwarding:
             if far is not None and packet.other is not None:
                 answer = "yes" if packet.other in far else "no"
             if option == "--tcp-flags":
-                answer = matches_first(f"{value} {after(words, value)}")
+                answer = "maybe" if packet.is_answer else matches_first(f"{value} {after(words, value)}")
             if is_negated and answer != "maybe":
                 answer = "no" if answer == "yes" else "yes"
             if answer == "no":
@@ -420,7 +427,9 @@ class Forwarding:
             verdict = "lost" if is_cleared else verdict.replace("lost", "passed")
         elif "queue" in rule:
             verdict = self._of_queue(queues_in(after(rule, "to") or after(rule, "num")), is_bypassed="bypass" in rule)
-        elif is_untracked(rule) and any(hook.priority < _TRACKED for hook in table.hooks.values()):
+        elif (packet.port is not None and is_translated(rule)) or (
+            is_untracked(rule) and any(hook.priority < _TRACKED for hook in table.hooks.values())
+        ):
             verdict = "lost"
         return verdict or ("marks" if bits_of(rule) else "")
 
@@ -440,7 +449,7 @@ class Forwarding:
                 return "yes" if packet.other in prefix else "no"
             return "maybe" if prefix is None or prefix.num_addresses > 1 else "no"
         if option == "--tcp-flags":
-            return matches_first(value)
+            return "maybe" if packet.is_answer else matches_first(value)
         return self._matches(option, value.upper() if option in _IN_CAPITALS else value, packet) if option else "maybe"
 
     def _matches(self, option: str, value: str, packet: Packet) -> Answer:  # noqa: C901, PLR0911 - a table of options
@@ -453,7 +462,9 @@ class Forwarding:
         if packet.port is not None and option in _OF_PORTS:
             return matches_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
-            return "yes" if "NEW" in value else "no"
+            return "yes" if ("ESTABLISHED" if packet.is_answer else "NEW") in value else "no"
+        if option in _OF_BRIDGES and packet.bridge:
+            return "yes" if is_interface(value, packet.bridge) else "no"
         if option in {"-i", "-o"}:
             if (option == "-i") == packet.is_sent:
                 return "yes" if is_interface(value, packet.interface) else "no"

@@ -64,7 +64,7 @@ _LEGACY = {
 }
 
 
-class Condition(NamedTuple):
+class Match(NamedTuple):
     """A condition of a rule: ``name`` (saddr, dport, state and others), whether it is negated, and the value."""
 
     name: str
@@ -89,13 +89,13 @@ class Drop(NamedTuple):
     table: str
     chain: str
     hook: str
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[Match, ...] = ()
     redirect: int = 0
 
 
 _Place = tuple[str, str, str]
 """The family, the table and the chain."""
-_Conditions = tuple[Condition, ...]
+_Conditions = tuple[Match, ...]
 
 
 class _Chain(NamedTuple):
@@ -219,7 +219,7 @@ def _chain(body: bytes) -> _Chain | None:
 def _rule(body: bytes) -> _Rule:
     attributes = attributes_in(body[_HEADER.size :])
     place = _FAMILIES.get(body[0], ""), text_in(attributes.get(1, b"")), text_in(attributes.get(2, b""))
-    conditions: list[Condition] = []
+    conditions: list[Match] = []
     loaded: dict[int, tuple[str, bytes]] = {}
     verdict = target = ""
     for _, element in each_attribute(attributes.get(4, b"")):
@@ -245,7 +245,7 @@ def _rule(body: bytes) -> _Rule:
         elif what := _loaded(name, data):
             loaded[_integer(data.get(1, b""))] = what, b""
         elif name not in _COUNTING:
-            conditions.append(Condition(name))
+            conditions.append(Match(name))
     return _Rule(place, tuple(conditions), verdict, target, _redirect(place[0], attributes.get(4, b"")))
 
 
@@ -276,7 +276,7 @@ def _loaded(name: str, data: Mapping[int, bytes]) -> str:
     return _PAYLOADS.get((_integer(data.get(2, b"")), _integer(data.get(3, b""))), name)
 
 
-def _compared(what: str, operator: int, value: bytes, mask: bytes) -> list[Condition]:
+def _compared(what: str, operator: int, value: bytes, mask: bytes) -> list[Match]:
     """Return the condition of a comparison; ``operator``: 0 for equal, 1 for not equal."""
     is_negated, text = operator == 1, ""
     if what in {"iifname", "oifname"}:
@@ -293,8 +293,8 @@ def _compared(what: str, operator: int, value: bytes, mask: bytes) -> list[Condi
     elif what in {"sport", "dport"} and not mask:
         text = str(int.from_bytes(value, "big"))
     if operator > 1 or not text:
-        return [Condition(what or "another condition")]
-    return [Condition(what, is_negated, text)]
+        return [Match(what or "another condition")]
+    return [Match(what, is_negated, text)]
 
 
 def _prefix(value: bytes, mask: bytes) -> str:
@@ -311,20 +311,20 @@ def _states(mask: int) -> str:
     return ",".join(name for bit, name in _STATES.items() if mask & bit)
 
 
-def _of_match(name: str, info: bytes) -> list[Condition]:
+def _of_match(name: str, info: bytes) -> list[Match]:
     """Return the conditions of a match of iptables, whose data has the form of its kernel module."""
     if name == "comment":
         return []
     if name == "conntrack" and len(info) >= _STATE_OF_XT.size:
         flags, negated, states = _STATE_OF_XT.unpack_from(info)
         if flags & ~_ALIAS == 1:
-            return [Condition("state", bool(negated & 1), _states(states))]
+            return [Match("state", bool(negated & 1), _states(states))]
     if name in {"tcp", "udp"} and len(info) >= _PORTS_OF_XT.size:
         *sources, low, high = _PORTS_OF_XT.unpack_from(info)
-        found = [Condition("sport")] if tuple(sources) != _ALL_PORTS else []
+        found = [Match("sport")] if tuple(sources) != _ALL_PORTS else []
         ports = str(low) if low == high else f"{low}-{high}"
-        return found + ([Condition("dport", is_negated=False, value=ports)] if (low, high) != _ALL_PORTS else [])
-    return [Condition(name)]
+        return found + ([Match("dport", is_negated=False, value=ports)] if (low, high) != _ALL_PORTS else [])
+    return [Match(name)]
 
 
 def _integer(value: bytes) -> int:

@@ -20,6 +20,8 @@ _OPTIONS = {
     ("ip", "daddr"): "-d",
     ("ip6", "daddr"): "-d",
     ("meta", "mark"): "--mark",
+    ("meta", "ibrname"): "--logical-in",
+    ("meta", "obrname"): "--logical-out",
     ("ct", "state"): "--ctstate",
     ("ct", "status"): "--ctstatus",
     ("meta", "nfproto"): "nfproto",

@@ -14,7 +14,7 @@ from diagnosis.made import MadeNode
 from libcni.diagnosis.container_rules import check_container_rules
 from libcni.diagnosis.report import NodeFinding, NotChecked, Observation
 from libcni.kernel.namespace import NamespaceId, namespace_identity
-from libcni.kernel.netfilter import Condition, Drop, drops_in, legacy_tables
+from libcni.kernel.netfilter import Drop, Match, drops_in, legacy_tables
 from libcni.testing import wait_until
 
 Found = list[NodeFinding]
@@ -148,7 +148,7 @@ def test_containers_with_such_rules_are_one_finding(made: MadeNode) -> None:
 
     def read(path: str, _: NamespaceId) -> list[Drop]:
         ports = drops[path.rpartition("/")[2]]
-        conditions = (Condition("dport", is_negated=False, value=port) for port in ports)
+        conditions = (Match("dport", is_negated=False, value=port) for port in ports)
         return [Drop("ip filter", "INPUT", "input", (one,) * bool(one.value)) for one in conditions]
 
     found = list(check_container_rules(replace(made.reading(), drops_in=read)))

@@ -120,7 +120,19 @@ def test_an_address_outside_that_a_chain_refuses(published: MadeNode, rule: str,
         ("FORWARD -s 10.9.0.0/16 -p tcp -m tcp --dport 25 -j DROP", False),
         ("FORWARD -p tcp -m tcp --dport 25 -m set --match-set bad src -j DROP", False),
         ("KUBE-NWPLCY-1 -p tcp -m tcp --dport 25 -j DROP", False),
-        ("INPUT -p tcp -m tcp --dport 25 -j DROP", False),
+        ("FORWARD -p udp -j DROP", True),
+        ("INPUT -p udp -m udp --dport 53 -j DROP", True),
+        ("INPUT -d 10.1.0.1/32 -p udp -m udp --dport 53 -j DROP", True),
+        ("INPUT -p udp -j DROP", True),
+        ("INPUT -p tcp -m tcp --dport 10250 -j REJECT --reject-with tcp-reset", True),
+        ("OUTPUT -p tcp -m tcp --dport 80 -j DROP", True),
+        ("INPUT -i up0 -p udp -m udp --dport 53 -j DROP", False),
+        ("INPUT -d 192.0.2.1/32 -p udp -m udp --dport 53 -j DROP", False),
+        ("INPUT -i lo -p udp -m udp --dport 53 -j DROP", False),
+        ("INPUT -s 198.51.100.0/24 -p udp -m udp --dport 53 -j DROP", False),
+        ("INPUT -p icmp -j DROP", False),
+        ("INPUT -p tcp -m conntrack --ctstate INVALID -j DROP", False),
+        ("OUTPUT -o up0 -p tcp -m tcp --dport 80 -j DROP", False),
     ],
 )
 def test_a_rule_that_refuses_ports_of_all_containers(published: MadeNode, rule: str, is_found: bool) -> None:
@@ -218,6 +230,15 @@ def test_a_set_of_nft_with_an_address_that_the_node_needs(
         ("-i up0 -p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", True),
         ("-i up0 -p tcp -m multiport --dports 8080,9090 -j DNAT --to-destination 172.17.0.9:5432", True),
         ("-i up0 -p tcp -j REDIRECT --to-ports 5432", True),
+        ("-i up0 -p tcp -m tcp --dport 8080 -j RETURN", True),
+        ("-i up0 -j RETURN", True),
+        ("-i up+ -p tcp -j ACCEPT", True),
+        ("-d 192.0.2.1/32 -p tcp -j RETURN", True),
+        ("-i up9 -j RETURN", False),
+        ("-i up0 -p udp -j RETURN", False),
+        ("-d 192.0.2.9/32 -p tcp -j RETURN", False),
+        ("-s 198.51.100.0/24 -p tcp -j RETURN", False),
+        ("-m mark --mark 0x1 -j RETURN", False),
         ("-p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", False),  # the check of ports finds it
         ("-i up9 -p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 5432", False),
         ("-i up0 -p tcp -m tcp --dport 9090 -j REDIRECT --to-ports 5432", False),
@@ -233,6 +254,61 @@ def test_a_rule_that_leads_a_port_elsewhere_for_one_interface(published: MadeNod
 
 
 @pytest.mark.parametrize(
+    ("chain", "rule", "severity"),
+    [
+        ("PREROUTING", "-i br0 -p tcp -m tcp --dport 8080 -j RETURN", "note"),
+        ("OUTPUT", "-d 192.0.2.1/32 -p tcp -j RETURN", "warning"),
+        ("OUTPUT", "-o lo -p tcp -m tcp --dport 8080 -j REDIRECT --to-ports 9", "warning"),
+        ("OUTPUT", "-o up0 -j RETURN", ""),
+        ("OUTPUT", "-d 127.0.0.0/8 -j ACCEPT", ""),
+    ],
+)
+def test_a_rule_that_takes_a_port_from_containers_or_the_node_alone(
+    published: MadeNode, chain: str, rule: str, severity: str
+) -> None:
+    published.make_rules("c1", "10.1.0.2")
+    found = found_with(published, "nat", f"-A {chain} {rule}")
+    assert [(one.name, one.severity, one.subject) for one in found] == [
+        ("port-caught", severity, f"chain {chain} of iptables, table nat")
+    ] * bool(severity)
+    assert all(one.remedy.endswith(f": iptables -t nat -D {chain} {rule}") for one in found)
+
+
+def test_a_chain_that_keeps_packets_of_an_interface_from_the_ports(published: MadeNode) -> None:
+    published.make_rules("c1", "10.1.0.2")
+    [found] = found_with(published, "nat", "-A PREROUTING -i up0 -j KEEP", "-A KEEP -p tcp -j ACCEPT")
+    assert (found.name, found.severity) == ("port-caught", "error")
+    assert found.remedy.endswith("iptables -t nat -D KEEP -p tcp -j ACCEPT")
+    assert found_with(published, "nat", "-A PREROUTING -i up0 -j KEEP", "-A KEEP -p tcp -j RETURN") == []
+
+
+@pytest.mark.parametrize(
+    ("rule", "priority", "word"),
+    [
+        ('iifname "up0" tcp dport 8080 redirect to :3128', -110, "end at"),
+        ('iifname "up0" tcp dport 8080 dnat to 10.9.0.1:80', -100, "may end at"),
+        ('iifname "up0" redirect to :3128', -110, "end at"),
+        ('iifname "up0" tcp dport 8080 redirect to :3128', -90, ""),
+        ('iifname "up9" tcp dport 8080 redirect to :3128', -110, ""),
+        ('iifname "up0" tcp dport 8080 dnat to 10.1.0.2:80', -110, ""),
+        # The kernel goes on to the next chain with type nat.
+        ('iifname "up0" tcp dport 8080 accept', -110, ""),
+    ],
+)
+def test_a_rule_of_nft_that_leads_a_port_elsewhere_for_one_interface(
+    published: MadeNode, rule: str, priority: int, word: str
+) -> None:
+    published.make_rules("c1", "10.1.0.2")
+    reading = published.reading()
+    hook = f"type nat hook prerouting priority {priority}; policy accept;"
+    reading.rules["nft"]["ip own"] = nft_table("ip own", f"table ip own {{\nchain p {{\n{hook}\n{rule}\n}}\n}}")
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.containers) for one in found] == [("port-caught", ("c1:eth0",))] * bool(word)
+    assert all(f"packets for port 8080/tcp {word} the rule" in one.seen for one in found)
+
+
+@pytest.mark.parametrize("end", ["", "-j DROP"])
+@pytest.mark.parametrize(
     ("rule", "is_found"),
     [
         ("-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", True),
@@ -247,13 +323,14 @@ def test_a_rule_that_leads_a_port_elsewhere_for_one_interface(published: MadeNod
         ("-p tcp -m tcp --dport 1:1024 -j ACCEPT", False),
     ],
 )
-def test_a_policy_that_drops_published_ports_alone(published: MadeNode, rule: str, is_found: bool) -> None:
+def test_a_policy_that_drops_published_ports_alone(published: MadeNode, rule: str, end: str, is_found: bool) -> None:
     """As ufw's: the plugin firewall accepts a container's own connections and the answers."""
     published.make_rules("c1", "10.1.0.2")
     reading = published.reading()
     filters = reading.rules["iptables"]["filter"]
-    filters.policies["FORWARD"] = "DROP"
+    filters.policies["FORWARD"] = "ACCEPT" if end else "DROP"
     filters.chains["FORWARD"].insert(0, ("-A", "FORWARD", *rule.split()))
+    filters.chains["FORWARD"] += [("-A", "FORWARD", *end.split())] * bool(end)
     found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.severity, one.containers) for one in found] == [
         ("port-caught", "error", ("c1:eth0",))
@@ -298,6 +375,8 @@ def test_a_rule_of_nft_that_drops_packets_to_the_containers_port(published: Made
         (["-p ipv6-icmp -m icmp6 --icmpv6-type 128 -j DROP"], False),
         (["-m conntrack --ctstate INVALID -j DROP"], False),
         (["-p tcp -j DROP"], False),
+        (["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-p ipv6-icmp -j DROP"], True),
+        (["-m conntrack --ctstate UNTRACKED -j ACCEPT", "-p ipv6-icmp -j DROP"], False),
         (["-i br9 -p ipv6-icmp -j DROP"], False),
     ],
 )
@@ -312,6 +391,58 @@ def test_a_rule_that_drops_neighbour_discovery(made: MadeNode, chain: str, rules
     found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
     assert [(one.name, one.containers) for one in found] == [("dropped", ("c1:eth0",))] * is_found
     assert all(one.remedy.endswith(f"ip6tables -D {chain} {rules[-1]}") for one in found)
+
+
+HARDENED = "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-p tcp -m tcp --dport 22 -j ACCEPT"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_found"),
+    [
+        ([*HARDENED, "-p ipv6-icmp -m icmp6 --icmpv6-type 128 -j ACCEPT"], True),
+        ([*HARDENED, "-p ipv6-icmp -j ACCEPT"], False),
+        ([*HARDENED, "-p ipv6-icmp -m icmp6 --icmpv6-type 135 -j ACCEPT"], False),
+        ([*HARDENED, "-i br0 -j ACCEPT"], False),
+    ],
+)
+def test_a_policy_that_drops_neighbour_discovery(made: MadeNode, rules: list[str], is_found: bool) -> None:
+    made.attach("c1", address="fd00::2", gateway="fd00::1")
+    reading = made.reading()
+    table = Table()
+    table.policies["INPUT"] = "DROP"
+    for rule in rules:
+        table.add("INPUT", ("-A", "INPUT", *rule.split()))
+    reading.rules["ip6tables"] = {"filter": table}
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        ("policy-drops", "error", ("c1:eth0",))
+    ] * is_found
+    assert all(one.remedy == "accept these packets: ip6tables -I INPUT -p ipv6-icmp -j ACCEPT" for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rule", "is_found"),
+    [
+        ("icmpv6 type { nd-neighbor-solicit, nd-neighbor-advert } accept", False),
+        ("icmpv6 type { echo-request } accept", True),
+        ("meta l4proto ipv6-icmp accept", False),
+        ("ip6 nexthdr ipv6-icmp accept", False),
+    ],
+)
+def test_a_policy_of_nft_that_drops_neighbour_discovery(made: MadeNode, rule: str, is_found: bool) -> None:
+    made.attach("c1", address="fd00::2", gateway="fd00::1")
+    reading = made.reading()
+    hook = "type filter hook input priority 0; policy drop;\nct state established,related accept"
+    reading.rules["nft"]["inet fw"] = nft_table("inet fw", f"table inet fw {{\nchain i {{\n{hook}\n{rule}\n}}\n}}")
+    found = [one for one in check_outside(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity) for one in found] == [("policy-drops", "error")] * is_found
+    assert all(one.remedy.endswith(": nft insert rule inet fw i meta l4proto ipv6-icmp accept") for one in found)
+
+
+def test_rules_of_the_node_that_refuse_ports_are_one_note(published: MadeNode) -> None:
+    rules = [f"-A INPUT -p tcp -m tcp --dport {port} -j DROP" for port in (25, 111, 10250)]
+    [found] = found_with(published, "filter", *rules)
+    assert found.remedy.count("iptables -D INPUT") == 3
 
 
 @pytest.mark.parametrize(

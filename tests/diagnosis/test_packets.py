@@ -89,7 +89,6 @@ def test_a_policy_is_no_fault_if_a_rule_may_accept_the_packets(rules: tuple[str,
         (("-p udp -m udp --dport 53 -j ACCEPT", "-s 10.9.0.0/16 -p tcp -j ACCEPT"), "udp 53"),
         (("-i cni0 -p tcp -j WEB", "-N WEB --dport 80 -j ACCEPT"), "tcp 80"),
         (("-p udp -j ALL", "-N ALL -j ACCEPT"), "udp"),
-        (("-m conntrack --ctstate NEW -p tcp -m tcp --dport 22 -j ACCEPT", "-p tcp -j DROP"), None),
         (("-p tcp -m tcp --dport 443 -j ACCEPT", "-p tcp -j ACCEPT"), None),
         (("-p tcp -m tcp ! --dport 25 -j ACCEPT",), None),
         (("-p tcp -m tcp --dport 1:65535 -j ACCEPT",), None),
@@ -100,18 +99,23 @@ def test_a_policy_is_no_fault_if_a_rule_may_accept_the_packets(rules: tuple[str,
         (("-p tcp --dport 443 -j POD", "-N POD -j MARK --set-xmark 1/1", "-m mark --mark 1/1 -j ACCEPT"), None),
     ],
 )
+@pytest.mark.parametrize("end", ["", "-j DROP", "-g END", "-p tcp -j REJECT"])
 def test_a_rule_that_accepts_some_ports_accepts_no_other_packets(
-    made: MadeNode, rules: tuple[str, ...], passing: str | None
+    made: MadeNode, rules: tuple[str, ...], end: str, passing: str | None
 ) -> None:
+    """What no rule accepts is dropped by the policy, or by the last rule."""
     made.attach("c1", {**BRIDGE, "ipMasq": False})
     reading = made.reading()
-    texts = ("-A FORWARD " + one.replace("cni", "br") if one[:2] != "-N" else f"-A{one[2:]}" for one in rules)
-    reading.rules["iptables-legacy"] = tables(*texts, FORWARD="DROP")["iptables"]
-    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "policy-drops"]
-    assert [(one.severity, one.subject) for one in found] == [("warning", "chain FORWARD of iptables-legacy")] * bool(
-        passing
-    )
-    assert all(one.seen.endswith(f": only {passing} of the containers pass") for one in found)
+    texts = ["-A FORWARD " + one.replace("cni", "br") if one[:2] != "-N" else f"-A{one[2:]}" for one in rules]
+    texts += [f"-A FORWARD {end}", "-A END -j REJECT"] if end else []
+    texts.insert(0, "-A FORWARD -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT")
+    reading.rules["iptables-legacy"] = tables(*texts, FORWARD="" if end else "DROP")["iptables"]
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.severity != "note"]
+    assert [(one.name, one.severity, one.subject) for one in found] == [
+        ("dropped" if end else "policy-drops", "warning", "chain FORWARD of iptables-legacy")
+    ] * bool(passing)
+    assert all(f"only {passing} of the containers pass" in one.seen for one in found)
+    assert all("if nobody wants this: iptables-legacy -I FORWARD -i br0 -j ACCEPT; " in one.remedy for one in found)
 
 
 @pytest.mark.parametrize(
@@ -127,16 +131,54 @@ def test_a_rule_that_accepts_some_ports_accepts_no_other_packets(
         ("tcp dport 443 meta mark set 0x1\nmeta mark 0x1 accept", None),
     ],
 )
+@pytest.mark.parametrize("end", ["", "reject with icmpx admin-prohibited"])
 def test_a_rule_of_nft_that_accepts_some_ports_accepts_no_other_packets(
-    made: MadeNode, rules: str, passing: str | None
+    made: MadeNode, rules: str, end: str, passing: str | None
 ) -> None:
     made.attach("c1", {**BRIDGE, "ipMasq": False})
     reading = made.reading()
-    text = f"table inet x {{\nchain c {{\ntype filter hook forward priority 0; policy drop;\n{rules}\n}}\n}}"
+    policy = "accept" if end else "drop"
+    text = f"table inet x {{\nchain c {{\ntype filter hook forward priority 0; policy {policy};\n{rules}\n{end}\n}}\n}}"
     reading.rules["nft"]["inet x"] = nft_table("inet x", text)
-    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "policy-drops"]
-    assert [one.severity for one in found] == ["warning"] * bool(passing)
-    assert all(one.seen.endswith(f": only {passing} of the containers pass") for one in found)
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity) for one in found] == [("dropped" if end else "policy-drops", "warning")] * bool(
+        passing
+    )
+    assert all(f"only {passing} of the containers pass" in one.seen for one in found)
+
+
+@pytest.mark.parametrize(
+    ("rules", "severity"),
+    [
+        (["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-i br0 -j ACCEPT", "-j DROP"], ""),
+        (["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-o br0 -j DROP"], ""),
+        (["-o br0 -p tcp --tcp-flags FIN,SYN,RST,ACK SYN -j DROP"], ""),
+        (["-i br0 -j ACCEPT", "-j DROP"], "error"),
+        (["-o br0 -j DROP"], "error"),
+        (["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-j DROP"], "error"),
+    ],
+)
+def test_a_firewall_that_lets_answers_in_keeps_nothing_from_a_container(
+    made: MadeNode, rules: list[str], severity: str
+) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    reading.rules["iptables-legacy"] = tables(*(f"-A FORWARD {one}" for one in rules))["iptables"]
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding) and one.name == "dropped"]
+    assert [(one.severity, one.containers) for one in found] == [(severity, ("c1:eth0",))] * bool(severity)
+
+
+@pytest.mark.parametrize("policy", ["DROP", "ACCEPT"])
+def test_a_firewall_of_the_node_that_accepts_some_ports_is_a_note(made: MadeNode, policy: str) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    rules = ["-i lo -j ACCEPT", "-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", "-p tcp --dport 22 -j ACCEPT"]
+    rules += ["-j DROP"] if policy == "ACCEPT" else []
+    reading.rules["iptables-legacy"] = tables(*(f"-A INPUT {one}" for one in rules), INPUT=policy)["iptables"]
+    [found] = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert (found.severity, found.subject) == ("note", "chain INPUT of iptables-legacy")
+    assert "only tcp 22 of the containers pass" in found.seen
+    assert found.remedy == "if nobody wants this: iptables-legacy -I INPUT -i br0 -j ACCEPT"
 
 
 @pytest.mark.real
@@ -528,9 +570,6 @@ LAST = "reject with icmpx admin-prohibited"
         ("limit rate 5/second burst 5 packets accept", ""),
         ("tcp flags syn / fin,syn,rst,ack drop", "tcp flags syn / fin,syn,rst,ack drop"),
         ("tcp flags ack drop", LAST),
-        ("tcp dport 80 accept", ""),
-        ("udp dport 53 accept", ""),
-        ("tcp dport { 80, 443 } accept", ""),
         ("ip saddr 10.1.0.0/24 jump own", ""),
         ('iifname "cni0" log prefix "DROP it: " level info drop comment "drop in"', 'iifname "cni0" log'),
         ("tcp dport 8080 drop", LAST),
@@ -917,6 +956,43 @@ def test_a_policy_for_packets_within_bridges(made: MadeNode, hook: str, rules: s
     assert [(one.name, one.meaning) for one in found] == [("policy-drops", f"1 container {lost}")] * bool(lost)
     for one in found:
         assert one.remedy.endswith(": nft insert rule bridge own f ether type { arp, ip, ip6 } accept")
+
+
+@pytest.mark.parametrize(
+    ("rules", "policy", "name", "severity"),
+    [
+        ("tcp dport 443 accept", "drop", "policy-drops", "warning"),
+        ("ether type arp accept\nip daddr 10.9.0.0/16 accept", "drop", "policy-drops", "error"),
+        ("ct state established,related accept", "drop", "policy-drops", "error"),
+        ("ip saddr 10.1.0.0/24 ip daddr 10.1.0.0/24 accept", "drop", "", ""),
+        ('iifname "veth*" oifname "veth*" accept', "drop", "", ""),
+        ('meta ibrname "br0" accept', "drop", "", ""),
+        ('meta ibrname "br9" accept', "drop", "policy-drops", "error"),
+        ("ct state new drop", "accept", "dropped", "error"),
+        ("ct state invalid drop", "accept", "", ""),
+        ("ip saddr 10.1.0.0/24 ip daddr 10.1.0.0/24 counter packets 0 bytes 0 drop", "accept", "dropped", "error"),
+        ("ip saddr 10.1.0.0/24 ip daddr 10.9.0.0/24 drop", "accept", "dropped-in-part", "note"),
+        ('iifname "veth*" oifname "veth*" drop', "accept", "dropped", "error"),
+        ('meta ibrname "br0" drop', "accept", "dropped", "error"),
+        ('meta obrname "br9" drop', "accept", "", ""),
+        ("ip protocol tcp drop", "accept", "dropped", "error"),
+        ("tcp dport 443 accept\ndrop", "accept", "dropped", "warning"),
+    ],
+)
+def test_frames_between_two_ports_of_a_bridge(
+    made: MadeNode, rules: str, policy: str, name: str, severity: str
+) -> None:
+    made.attach("c1", {**BRIDGE, "ipMasq": False})
+    made.attach("c2", {**BRIDGE, "ipMasq": False})
+    reading = made.reading()
+    text = f"type filter hook forward priority 0; policy {policy};\n{rules}"
+    reading.rules["nft"]["bridge own"] = nft_table("bridge own", f"table bridge own {{\nchain f {{\n{text}\n}}\n}}")
+    found = [one for one in check_rules(reading) if isinstance(one, NodeFinding)]
+    assert [(one.name, one.severity, one.containers) for one in found] == [
+        (name, severity, ("c1:eth0", "c2:eth0"))
+    ] * bool(name)
+    if name and severity != "note":
+        assert found[0].meaning.startswith("2 containers do not reach the others on their bridge")
 
 
 def test_connections_of_the_node_that_are_not_tracked(made: MadeNode) -> None:
