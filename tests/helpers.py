@@ -20,10 +20,10 @@ from libcni.observe.observer import Operation
 from libcni.protocol.invocation import Invocation, Outcome
 from libcni.store.journal import Journal
 from libcni.store.locks import LockSet
-from libcni.store.model import READY, Event, Identity, MadeByGo, Record, Stamp
+from libcni.store.model import READY, Event, Identity, MadeByGo, Record
 from libcni.store.place import ABSENT, Known, Place, is_other_mac
 from libcni.store.present_interfaces import Sight
-from libcni.store.record_format import Gist
+from libcni.store.record_index import RecordIndex, View
 from libcni.store.records import RecordStore
 from libcni.verbs.add import add
 from libcni.verbs.verb_run import VerbRun
@@ -248,12 +248,28 @@ class _Journal(Journal):
         return True
 
 
+class _Index(RecordIndex):
+    """An index in which each record may mention anything: only reading a record tells."""
+
+    def __init__(self, node: RecordingRun) -> None:
+        super().__init__("")
+        self._world = node
+
+    def look(self) -> View:
+        if isinstance(error := self._world.answers.get("list"), CNIError):
+            raise error
+        view = View("", (0, 0, 0), None)
+        view._opaque.update("-".join(identity) for identity in self._world.recorded)
+        return view
+
+
 class _Records(RecordStore):
     """The records of a RecordingRun."""
 
     def __init__(self, node: RecordingRun) -> None:
         super().__init__("", durable=False)
         self._world = node
+        self.index = _Index(node)
 
     def find(self, identity: Identity) -> Record | None:
         self._world.note("lookup")
@@ -266,15 +282,6 @@ class _Records(RecordStore):
     def candidates(self, *identities: Identity) -> list[Record]:
         self._world.note("siblings")
         return [record for one, record in self._world.recorded.items() if one in identities]
-
-    def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
-        if isinstance(error := self._world.answers.get("list"), CNIError):
-            raise error
-        only_reading_tells = Gist(None, None, may_grow=True)
-        return {"-".join(identity): only_reading_tells for identity in self._world.recorded}
-
-    def stamp_of_names(self) -> Stamp | None:
-        return None
 
     def read(self, name: str) -> Record | None:
         return next(one for identity, one in self._world.recorded.items() if "-".join(identity) == name)

@@ -207,6 +207,47 @@ def open_without_mounts(directory: str) -> int:
     return descriptor
 
 
+_KNOWN_FILE_SYSTEMS = {
+    *{0xEF53, 0x58465342, 0x9123683E, 0x01021994, 0x794C7630},  # ext4, XFS, btrfs, tmpfs, overlayfs
+    *{0xF2F52010, 0x2FC12FC1, 0xCA451A4E, 0x858458F6},  # F2FS, ZFS, bcachefs, ramfs
+}
+_LONG = struct.Struct("l")
+_STATFS_BYTES = 256
+_MOST_EVENT_BYTES = 1 << 16
+
+
+def watch_directory(directory: int, mask: int) -> int:
+    """Return a descriptor from which ``read_events`` reads the changes in a directory (inotify).
+
+    Raises:
+        OSError: ENOTSUP if a file system may change without this kernel, such as NFS; another errno if the kernel
+            refuses, for example because this user has too many watches.
+    """
+    import ctypes
+
+    buffer = ctypes.create_string_buffer(_STATFS_BYTES)
+    call_libc("fstatfs", directory, buffer)
+    # Some architectures have a negative number in the field.
+    if _LONG.unpack_from(buffer)[0] & 0xFFFFFFFF not in _KNOWN_FILE_SYSTEMS:
+        raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+    descriptor: int = _libc().inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+    # By the descriptor: the path may lead to another directory now.
+    if descriptor < 0 or _libc().inotify_add_watch(descriptor, b"/proc/self/fd/%d" % directory, mask) < 0:
+        number = ctypes.get_errno()
+        if descriptor >= 0:
+            close(descriptor)
+        raise OSError(number, os.strerror(number))
+    return descriptor
+
+
+def read_events(descriptor: int) -> bytes:
+    """Return the next changes that ``watch_directory`` reports, in the kernel's format; b"" if there is none now."""
+    try:
+        return read(descriptor, _MOST_EVENT_BYTES)
+    except BlockingIOError:
+        return b""
+
+
 @functools.cache
 def _libc() -> Any:
     import ctypes

@@ -66,7 +66,8 @@ _OWN_HEAD = re.compile(
     rb',"libcni":\{"created":[^,]+,"uptime":[^,]+,"bootId":"[^"]*","netnsId":(?:null|\[\d+,(\d+)\]),'
 )
 _OWN_KEY = b',"libcni":{'
-_COMPLETE = b'":{"event":"complete",'
+_MOST_WORDS = 10_000
+"""The largest number of words for which an index is quicker than decoding the file."""
 
 _COPIED: Final = "state"
 """The key with the state, in an event that copies an earlier record into a new file."""
@@ -322,23 +323,17 @@ class Gist(NamedTuple):
         words: the addresses, the inodes of namespaces and the ports of the host that the file may record, the ports
             each after a ``#``; None if only ``decode`` finds them. Other texts that have the same keys, such as a
             plugin's configuration, are mentioned too.
-        may_grow: whether the ADD may still add addresses to the file, or Go may write it again.
     """
 
     stamp: Stamp | None
-    words: bytes | None
-    may_grow: bool
-
-    def mentions(self, wanted: frozenset[bytes]) -> bool:
-        """Return whether the file may record one of these words."""
-        return self.words is None or not wanted.isdisjoint(self.words.split(b" "))
+    words: tuple[bytes, ...] | None
 
 
 def gist_of(data: bytes, stamp: Stamp | None) -> Gist:
     """Return the Gist of a file's bytes."""
     # Only these escape sequences can stand for a character of an address, of a key or of a number.
     if b"\\" in data and b"\\u00" in data:
-        return Gist(stamp, None, may_grow=True)
+        return Gist(stamp, None)
     # In a file of this library the results follow the key ``libcni``, and the capability arguments precede it.
     own = _OWN_HEAD.search(data)
     if own is not None and data.find(_OWN_KEY, own.end()) >= 0:  # the first one may be in a capability argument
@@ -353,9 +348,9 @@ def gist_of(data: bytes, stamp: Stamp | None) -> Gist:
         # Go accepts the key of a port in capital and small letters.
         for port in _PUBLISHED.findall(data[at:start].lower()):
             if not port.isdigit():  # another form of a number, such as 808e1
-                return Gist(stamp, None, may_grow=True)
+                return Gist(stamp, None)
             words.append(b"#" + port)
-    return Gist(stamp, b" ".join(words), own is None or data.rfind(_COMPLETE) < 0)
+    return Gist(stamp, tuple(dict.fromkeys(words)) if len(words) <= _MOST_WORDS else None)
 
 
 def events_of(data: bytes) -> Iterator[tuple[float, str, int | None]]:

@@ -11,7 +11,7 @@ import logging
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 import libcni.kernel.system as system
@@ -31,13 +31,13 @@ from libcni.store.files import (
 )
 from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unreadable
-from libcni.store.record_format import Gist, decode, encode, gist_of, index_of_result
+from libcni.store.record_format import decode, encode, index_of_result
+from libcni.store.record_index import RecordIndex, stamp_of
 
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
 _CLAIMS = 10
-_SECOND_NS = 1_000_000_000
 _OLD_SECONDS = 3600.0
 _HASH = re.compile(r"~[0-9a-f]{32}\Z")
 _NO_HARD_LINKS = {errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL}
@@ -51,17 +51,16 @@ class RecordStore:
 
     Attributes:
         durable: whether the record and its name are synced to the disk before ``begin`` returns.
-        gists: what each file mentioned when all files were last examined. The mapping is replaced as a whole, because
-            verbs run in several threads. It is valid only together with the stamps of the files.
+        index: finds the files that mention an address, a namespace or a host port.
     """
 
     def __init__(self, cache_dir: str, *, durable: bool = True) -> None:
         self.cache_dir = cache_dir
         self.durable = durable
-        self.gists: Mapping[str, Gist] = {}
         self.results: str = f"{cache_dir}/results"
         self.drafts: str = f"{cache_dir}/tmp"  # noqa: S108 - not the system's
         self.aside: str = f"{cache_dir}/corrupt"
+        self.index: RecordIndex = RecordIndex(self.results)
 
     def find(self, identity: Identity) -> Record | None:
         """Return the record of an identity, or None. If its file cannot be read, the record is Unreadable."""
@@ -119,55 +118,6 @@ class RecordStore:
         ]
         return sorted(records, key=lambda record: os.fsencode(record.path))
 
-    def look(self, names: Iterable[str] | None = None) -> dict[str, Gist]:
-        """Return the ``Gist`` of each file by name, by default of all. Read only files that changed since ``gists``.
-
-        Raises:
-            RecordError: the directory cannot be listed.
-        """
-        known, now = self.gists, system.file_time_ns()
-        gists: dict[str, Gist] = {}
-        try:
-            with Directory(self.results) as directory:
-                for name in system.listdir(directory) if names is None else names:
-                    gist = known.get(name)
-                    if gist is None or not _is_unchanged(gist.stamp, name, directory):
-                        gist = self._gist(name, directory, now)
-                    if gist is not None:
-                        gists[name] = gist
-        except FileNotFoundError:
-            return {}
-        except OSError as error:
-            raise record_error("cannot be listed", self.results, error) from error
-        return gists
-
-    def _gist(self, name: str, directory: int, now: int) -> Gist | None:
-        """Read a file; return None if it does not exist, is no regular file, or cannot be read."""
-        try:
-            status, data = read_with_status(open_file(name, directory), MAX_RECORD_BYTES)
-        except (FileNotFoundError, UnusableFileError):
-            return None
-        except OSError as error:  # it must not hide the other files
-            problem = record_error("cannot be read", f"{self.results}/{name}", error)
-            logger.warning("the interface, addresses and ports of this attachment are unknown: %s", problem)
-            return None
-        return gist_of(data, _settled_stamp(status, now))
-
-    def stamp_of_names(self) -> Stamp | None:
-        """Return the directory's stamp, which each new or removed file changes; None if it may miss the next one.
-
-        Raises:
-            RecordError: the directory cannot be opened.
-        """
-        now = system.file_time_ns()
-        try:
-            with Directory(self.results) as directory:
-                return _settled_stamp(system.fstat(directory), now)
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise record_error("cannot be listed", self.results, error) from error
-
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
         try:
@@ -203,6 +153,10 @@ class RecordStore:
                 sync_directory(directory)
             with suppress(OSError):  # repair removes it later
                 remove(temporary, drafts)
+            opened_again = _open_again(name, directory, descriptor)
+        if opened_again >= 0:
+            system.close(descriptor)
+            descriptor = opened_again
         end = len(data) - 1
         has_event = bool(event) or record.state != BEGUN  # the copy of the state, see ``encode``
         begun = record.with_fields(path=f"{self.results}/{name}", end=end, serial=int(has_event))
@@ -266,7 +220,7 @@ class RecordStore:
             with Directory(self.results) as directory:
                 descriptor = open_file(_name_of(record), directory, writable=True)
                 try:
-                    stamp = _stamp(system.fstat(descriptor))
+                    stamp = stamp_of(system.fstat(descriptor))
                     if stamp != record.stamp:
                         # Go rewrites files in place, so the closing brace may be at another index now.
                         record = self._read_again(record, directory, stamp)
@@ -436,31 +390,7 @@ class RecordStore:
         if not is_trusted:
             # Otherwise root would run plugins with a configuration that this user wrote.
             return unreadable(path, f"it belongs to user {status.st_uid}, in a directory that others may write to")
-        return decode(data, path, _stamp(status))
-
-
-def _is_unchanged(stamp: Stamp | None, name: str, directory: int) -> bool:
-    """Return whether a file has a stamp. None is the stamp of no file."""
-    try:
-        return stamp is not None and _stamp(system.stat(name, dir_fd=directory, follow_symlinks=False)) == stamp
-    except OSError:  # reading the file tells whether it still exists
-        return False
-
-
-def _settled_stamp(status: os.stat_result, now: int) -> Stamp | None:
-    """Return the stamp of a file; None if a further change may keep it. ``now``: the file time before the status.
-
-    A change within the same tick of the kernel's clock keeps the time, and may keep the size. If a container is
-    detached and attached again, its new file may have the inode of the old one.
-    """
-    changed = status.st_ctime_ns
-    # Some file systems store whole seconds, or even ones.
-    tick = 0 if changed % _SECOND_NS else 2 * _SECOND_NS
-    return _stamp(status) if changed + tick < now else None
-
-
-def _stamp(status: os.stat_result) -> Stamp:
-    return status.st_ino, status.st_size, status.st_ctime_ns
+        return decode(data, path, stamp_of(status))
 
 
 def without_hash(name: str) -> str:
@@ -490,6 +420,21 @@ def _link(temporary: str, name: str, source: int, directory: int) -> bool:
             return True
         return False
     return True
+
+
+def _open_again(name: str, directory: int, descriptor: int) -> int:
+    """Open the file of a descriptor under its own name; return the new descriptor, or -1.
+
+    The kernel tells those who watch the directory of a write only if the file was opened there.
+    """
+    try:
+        again = open_file(name, directory, writable=True)
+    except (OSError, UnusableFileError):
+        return -1
+    if system.fstat(again).st_ino == system.fstat(descriptor).st_ino:
+        return again
+    system.close(again)  # another program has replaced the file
+    return -1
 
 
 def names_of(identity: Identity) -> Iterator[str]:

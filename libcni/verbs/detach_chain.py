@@ -13,7 +13,6 @@ from libcni.kernel.namespace import is_empty_file
 from libcni.options import DelPolicy
 from libcni.protocol.invocation import Invocation
 from libcni.store.model import READY
-from libcni.store.other_records import Look
 from libcni.verbs.chain import Chain
 from libcni.verbs.claim import Claim
 from libcni.verbs.configurations import configurations
@@ -34,7 +33,7 @@ async def try_each_configuration(
 ) -> DelReport:
     """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
-        await claim.run.on_disk(partial(claim.run.others.read, asks_again=True))
+        await claim.run.on_disk(claim.run.others.read)
     return await _try_each_chain(_chains(claim, net, rt.with_netns(claim.prepare_del()), policy), claim, policy)
 
 
@@ -135,10 +134,9 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
     results = PrevResult.of(claim, chain.net)
     reports: list[PluginReport] = []
     left: list[Leftover] = []
-    look: Look | None = None
     if results.asks_others():
         # In a thread of an asyncio client.
-        look = await chain.run.on_disk(partial(chain.run.others.read, asks_again=len(chain.net.plugins) > 1))
+        await chain.run.on_disk(chain.run.others.read)
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:
@@ -146,8 +144,7 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
             reports.append(PluginReport(plugin, "skipped"))
             continue
         try:
-            # Another attachment can get an address while a plugin runs, so a look is good for one plugin.
-            text, look = results.text(look), None
+            text = results.text()
             if chain.rt is not None and chain.rt.netns:  # once it was empty, it stays empty
                 chain = chain.with_netns(claim.prepare_del())
             left += left_behind(chain, index, claim)

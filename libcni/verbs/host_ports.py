@@ -19,9 +19,6 @@ if TYPE_CHECKING:
     from libcni.kernel.life import Answer
     from libcni.verbs.port_rules import PortRules, Translation
 
-_FEW = 500
-"""The number of records whose files are examined in a millisecond, if their ports are known."""
-
 
 def host_ports(net: NetworkConfigList, args: Mapping[str, Any] | None) -> tuple[HostPort, ...]:
     """Return the host ports that an attachment's plugins publish."""
@@ -240,7 +237,7 @@ async def locked_host_ports(
     """
     locks = await run.lock_host_ports({port.number for port in ports})
     try:
-        is_short = not with_rules and 0 < len(run.records.gists) < _FEW
+        is_short = not with_rules and run.records.index.is_quick()
         look = partial(_others, run, container_id, ports, with_rules=with_rules)
         yield await run.on_disk(look, is_short=is_short)
     finally:

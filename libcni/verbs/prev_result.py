@@ -11,7 +11,6 @@ from libcni.config.versions import supports
 from libcni.errors import VersionError
 from libcni.protocol.result import IPConfig, Result
 from libcni.store.model import Record
-from libcni.store.other_records import Look
 from libcni.store.recorded_interface import last_result
 from libcni.store.reservations import holder_of
 from libcni.verbs.claim import Claim
@@ -54,11 +53,11 @@ class PrevResult:
                 logger.warning("%s: DEL goes on without prevResult: %s", record.path, problem)
         return cls(run, net, record, result)
 
-    def text(self, look: Look | None = None) -> str | None:
+    def text(self) -> str | None:
         """Return ``prevResult`` for the next plugin, without the addresses that another attachment has now; or None.
 
         An earlier DEL may have freed the addresses, or somebody removed the reservations. The plugin firewall deletes
-        all rules of an address, whichever container has it. ``look``: a listing of all records, made just now.
+        all rules of an address, whichever container has it. Another attachment can get an address while a plugin runs.
         """
         record, result = self.record, self.result
         if record is None or result is None:
@@ -67,7 +66,7 @@ class PrevResult:
             # No rule has survived a reboot, and another container may have the addresses by now.
             return jsontext.merge(result.text, {"ips": []})
         holders = self._holders(record, result)
-        left = self._unclaimed(record, {address for address, holder in holders.items() if holder == "unknown"}, look)
+        left = self._unclaimed(record, {address for address, holder in holders.items() if holder == "unknown"})
         own = [ip for ip in result.ips if holders[_bare(ip)] == "this" or _bare(ip) in left]
         if len(own) == len(result.ips):
             return result.text
@@ -85,10 +84,10 @@ class PrevResult:
         addresses = {_bare(ip) for ip in result.ips}
         return {address: holder_of(self.net, record.container_id, record.ifname, address) for address in addresses}
 
-    def _unclaimed(self, record: Record, addresses: set[str], look: Look | None) -> set[str]:
+    def _unclaimed(self, record: Record, addresses: set[str]) -> set[str]:
         """Return those of the addresses that no other attachment has by record."""
         left = addresses
-        for other in self.run.others.with_addresses(addresses, record, look):
+        for other in self.run.others.with_addresses(addresses, record):
             if not other.is_same_interface(record):
                 left = left - other.addresses
                 if not left:  # thousands of records may have an address

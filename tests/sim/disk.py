@@ -9,6 +9,8 @@ Beliefs, each with a test with real parts:
 - a write that is stopped half-way has written its first bytes.
 - a sync of a directory makes all earlier changes of names safe.
 - locks of bytes belong to an open file, and end with its last descriptor (tests/real/test_beliefs.py).
+- who watches a directory is told of each write to a file that was opened there, or was renamed there since; a file that
+  was opened elsewhere and linked there is written unseen (tests/kernel/test_watch.py).
 """
 
 from __future__ import annotations
@@ -127,6 +129,7 @@ class OpenFile:
     at: int = 0
     references: int = 1
     on_close: Callable[[], object] = lambda: None
+    place: tuple[Directory, str] | None = None
 
     def close(self) -> None:
         """Drop one descriptor."""
@@ -137,12 +140,21 @@ class OpenFile:
             self.on_close()
 
 
+@dataclass(eq=False)
+class Watch:
+    """A watch on a directory: the names of the files that have changed since they were last read."""
+
+    directory: Directory
+    names: list[str] = field(default_factory=list)
+
+
 class Disk:
     """One file system. Each method is one step, without anybody in between."""
 
     def __init__(self) -> None:
         self._numbers = itertools.count(100)
         self.root = Directory(1)
+        self.watches: list[Watch] = []
         self._journal: list[tuple[Change, ...]] = []
         for path in ("/var", "/var/lib", "/run"):
             self.make_directory(path)
@@ -180,9 +192,13 @@ class Disk:
             self.change((self.directory(parent, start), name, inode), now=now)
         if flags & os.O_DIRECTORY and not isinstance(inode, Directory):
             raise failure(errno.ENOTDIR, path)
+        above, _, name = path.rpartition("/")
+        place = (self.directory(above, start), name) if isinstance(inode, File) else None
+        opened = OpenFile(inode, path, place=place)
         if flags & os.O_TRUNC and isinstance(inode, File):
             inode.truncate(0, now)
-        return OpenFile(inode, path)
+            self.tell(opened)
+        return opened
 
     def make_directory(self, path: str) -> None:
         """Make a directory."""
@@ -200,7 +216,18 @@ class Disk:
                 del directory.entries[name]
             else:
                 directory.entries[name] = inode
+            self._tell(directory, name)
         self._journal.append(names)
+
+    def tell(self, file: OpenFile) -> None:
+        """Tell those who watch its directory that a file was written."""
+        if file.place is not None:
+            self._tell(*file.place)
+
+    def _tell(self, directory: Directory, name: str) -> None:
+        for watch in self.watches:
+            if watch.directory is directory:
+                watch.names.append(name)
 
     def commit(self, count: int | None = None) -> None:
         """Make the oldest changes of names safe, or all."""

@@ -37,7 +37,7 @@ from libcni.kernel.netlink_messages import (
 )
 from libcni.store import boot, files, present_interfaces
 from libcni.store.locks import _FLOCK, _GETLK
-from sim.disk import Directory, File, OpenFile, failure, has_conflict, set_lock
+from sim.disk import Directory, File, OpenFile, Watch, failure, has_conflict, set_lock
 from sim.proc import _THREADS, Other, Proc
 from sim.schedule import Code, Killed, Sim
 from sim.world import Interface, Namespace
@@ -178,9 +178,11 @@ class SimSystem:
         if file.inode.synced is not None:  # its bytes count: it has a name
             cut = (1, len(data) // 2, len(data) - 1)[len(file.inode.unsynced) % 3]
             file.inode.write(data[:cut], at, sim().now)
+            sim().world.disk.tell(file)
             sim().written(file.inode, whole=not cut)
             sim().point("", name, change=True)
         file.inode.write(data[cut:], at + cut, sim().now)
+        sim().world.disk.tell(file)
         sim().written(file.inode, whole=True)
         return len(data)
 
@@ -189,6 +191,7 @@ class SimSystem:
         sim().point(f"cuts {file.path} off after {size} bytes", posixpath.basename(file.path))
         assert isinstance(file.inode, File)
         file.inode.truncate(size, sim().now)
+        sim().world.disk.tell(file)
         sim().written(file.inode, whole=False)
 
     def fsync(self, descriptor: int) -> None:
@@ -232,6 +235,10 @@ class SimSystem:
         assert new is not None
         inode = sim().world.disk.find(source, old)
         sim().world.disk.change((new, target, inode), (old, source, None), now=sim().now)
+        for process in sim().world.processes.values():
+            for file in process.descriptors.values():
+                if file.place == (old, source):
+                    file.place = new, target
         if isinstance(inode, File):
             sim().written(inode, whole=True)
 
@@ -271,6 +278,25 @@ class SimSystem:
         directory = self._directory(path) if isinstance(path, int) else sim().world.disk.directory(path)
         assert directory is not None
         return list(directory.entries)
+
+    def watch_directory(self, directory: int, _mask: int) -> int:
+        """Watch a directory, in every second process: else each look examines all files."""
+        inode = self._directory(directory)
+        assert inode is not None
+        if sim().me().pid % 2:
+            raise failure(errno.ENOTSUP)
+        disk, made = sim().world.disk, Watch(inode)
+        disk.watches.append(made)
+        return sim().me().put(OpenFile(made, "a watch", on_close=lambda: disk.watches.remove(made)))
+
+    def read_events(self, descriptor: int) -> bytes:
+        """Return what has changed. Nobody else runs meanwhile: the caller has a lock of its threads."""
+        watch = self._file(descriptor).inode
+        assert isinstance(watch, Watch)
+        sim().touch("results/", *watch.directory.entries, *watch.names, change=False)
+        data = b"".join(b"\1\0\0\0\2\0\0\0\0\0\0\0" + _counted(name) for name in watch.names)
+        watch.names.clear()
+        return data
 
     def readlink(self, path: str) -> str:
         return Proc(sim().world, sim().me()).readlink(path)
@@ -492,6 +518,10 @@ class SimSocket:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             SYSTEM.close(self._descriptor)
+
+
+def _counted(name: str) -> bytes:
+    return (len(name) + 1).to_bytes(4, sys.byteorder) + name.encode() + b"\0"
 
 
 def _packed(mac: str) -> bytes:

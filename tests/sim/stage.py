@@ -752,6 +752,7 @@ class Stage:
         for end in (0, len(data) // 2, len(data)):
             file.inode.truncate(end and len(file.inode.data), self.sim.now)
             file.inode.write(data[:end], 0, self.sim.now)
+            disk.tell(file)
             yield f"Go wrote {end} bytes of the record of {container}"
         file.close()
         self.attached.add((container, network, "eth0"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from sim.disk import Choose, Disk, File, OpenFile, failure
 
-_descriptors = itertools.count(3)  # never twice, so that a finaliser closes nothing of another process
+_descriptors = itertools.count(1 << 30)  # never twice, and none of this program: finalisers close them at any time
 
 NEIGHBOUR = "neighbour"
 """The maker of what other programs and persons make."""

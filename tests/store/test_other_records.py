@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import json
 import math
-import os
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -19,13 +18,15 @@ from hypothesis import strategies as st
 from libcni import CNIConfig, Invocation, Outcome, RuntimeConf
 from libcni.executor import CallOptions
 from libcni.kernel import system
-from libcni.store import files, other_records, records
+from libcni.kernel.watch import DirectoryWatch
+from libcni.store import files, record_index, records
 from libcni.store.boot import boot_id
 from libcni.store.journal import Journal
 from libcni.store.model import BEGUN, PENDING, READY, MadeByGo, Ours, Record
 from libcni.store.other_records import OtherRecords
 from libcni.store.place import ABSENT
 from libcni.store.record_format import encode, gist_of
+from libcni.store.record_index import settled_stamp
 from libcni.store.records import RecordStore
 from libcni.testing import RecordingExecutor
 from store.canned import put, written
@@ -49,8 +50,20 @@ def addresses(recorded: OtherRecords) -> list[str]:
     return sorted(address for other in others for address in other.addresses)
 
 
+def no_watch(_: int) -> DirectoryWatch:
+    raise OSError(errno.ENOTSUP, "Operation not supported")
+
+
+@pytest.fixture(params=["watched", "examined"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return whether the kernel reports the changes of the directory, or each look examines all files."""
+    if request.param == "examined":
+        monkeypatch.setattr(record_index, "DirectoryWatch", no_watch)
+    return str(request.param)
+
+
 @pytest.fixture
-def store(tmp_path: Path) -> RecordStore:
+def store(tmp_path: Path, way: str) -> RecordStore:
     return RecordStore(str(tmp_path), durable=False)
 
 
@@ -60,10 +73,12 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     counted: Counter[str] = Counter()
 
     def count(name: str, directory: int, *, writable: bool = False) -> int:
-        counted[name] += not writable
+        if not writable:
+            counted[name] += 1
         return files.open_file(name, directory, writable=writable)
 
-    monkeypatch.setattr(records, "open_file", count)
+    for module in (records, record_index):
+        monkeypatch.setattr(module, "open_file", count)
     now = system.file_time_ns
     monkeypatch.setattr(system, "file_time_ns", lambda: now() + 3600 * 10**9)
     return counted
@@ -98,7 +113,6 @@ def test_a_sweep_reads_each_record_a_few_times(store: RecordStore, tmp_path: Pat
     report = cni.gc_network_list("net", [])
     assert len(report.detached) == 30
     assert max(reads.values()) <= 6
-    assert sum(reads.values()) <= 5 * 60
     # The record of c20's address came while the sweep ran.
     assert plugins.handed.pop("c20") == []
     assert all(plugins.handed.values())
@@ -118,7 +132,7 @@ def test_what_has_changed_is_read_again(store: RecordStore, reads: Counter[str])
     store.forget(begun)
     reads.clear()
     assert addresses(recorded) == addresses(OtherRecords(store)) == ["10.0.0.2"]
-    assert reads == {"net-c2-eth0": 2}  # for the answers alone
+    assert reads == {"net-c1-eth0": 1, "net-c2-eth0": 2}  # it is gone; for the answers
 
 
 def as_go(made: Record) -> bytes:
@@ -183,7 +197,7 @@ def test_what_a_record_says_is_mentioned_in_its_file(
 
     def words(of: Record) -> list[bytes] | None:
         found = gist_of(encode(of), None).words
-        return None if found is None else found.split()
+        return None if found is None else [*found]
 
     ips = f'"ip4":{space}{{"ip":{space}"{first}/24"}}' if is_old else f'"ips":[{{"address"{space}:"{first}/24"}}]'
     ports, odd = (f'{{"portMappings":[{{"hostPort"{space}:{space}{text}{space}}}]}}' for text in (port, f"{port}e1"))
@@ -241,37 +255,27 @@ def test_the_ports_of_a_file_are_read_once_until_it_changes(store: RecordStore, 
     assert (publishers(8003), publishers(8004)) == (["c3"], ["c1", "c4"])
 
 
-def test_a_further_question_of_a_verb_looks_at_adds_that_run(
+@pytest.mark.parametrize("way", ["watched"], indirect=True)
+def test_a_further_look_examines_no_file_that_has_not_changed(
     store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each plugin of a DEL asks. With 10,000 records a look at all files takes 25 ms."""
-
-    def complete(container: str, address: str) -> None:
-        with store.begin(record(container, address).with_fields(state=BEGUN, result=None)) as journal:
-            journal.write("started", interface=ABSENT)
-            journal.write("complete", interface=ABSENT, result=RESULT.replace("10.0.0.9", address))
-
+    """With 10,000 records an examination of all files takes 30 ms."""
     for number in range(1, 6):
-        complete(f"c{number}", f"10.0.0.{number}")
-    runs = pending(store).record  # c1 is attached again
-    looked: list[object] = []
-    stat = system.stat
-
-    def look(name: str, **options: Any) -> os.stat_result:
-        looked.append(name)
-        return stat(name, **options)
-
-    monkeypatch.setattr(system, "stat", look)
-    recorded = OtherRecords(store)
-    expected = [f"10.0.0.{number}" for number in range(2, 6)]
-    assert addresses(recorded) == expected
-    looked.clear()
-    assert addresses(recorded) == expected
-    assert looked == [runs.path.rpartition("/")[2]]
-    complete("c6", "10.0.0.6")
-    assert addresses(recorded) == [*expected, "10.0.0.6"]
+        written(store, record(f"c{number}", f"10.0.0.{number}"))
+    assert not [*OtherRecords(store).with_addresses(["10.0.0.9"], None)]
+    reads.clear()
+    for name in ("stat", "listdir", "scandir"):
+        monkeypatch.setattr(system, name, lambda *_, **__: pytest.fail("it examines the files"))
+    for _ in range(3):
+        assert not [*OtherRecords(store).with_addresses(["10.0.0.9"], None)]
+    assert not reads
+    written(store, record("c6", "10.0.0.6"))
+    reads.clear()
+    assert [one.identity[1] for one in OtherRecords(store).with_addresses(["10.0.0.6"], None)] == ["c6"]
+    assert reads == {"net-c6-eth0": 2}
 
 
+@pytest.mark.parametrize("way", ["examined"], indirect=True)
 def test_a_file_that_was_written_just_now_is_read_again(
     store: RecordStore, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +302,7 @@ def test_a_file_that_was_written_just_now_is_read_again(
 )
 def test_a_stamp_is_used_if_every_later_change_has_another_time(changed: int, now: int, is_settled: bool) -> None:
     status = SimpleNamespace(st_ino=1, st_size=2, st_ctime_ns=changed)
-    stamp = records._settled_stamp(status, now)  # type: ignore[arg-type]
+    stamp = settled_stamp(status, now)  # type: ignore[arg-type]
     assert stamp == ((1, 2, changed) if is_settled else None)
 
 
@@ -321,34 +325,27 @@ def test_an_address_that_another_container_gets_while_a_plugin_runs_is_left_out_
     assert plugins.handed == {"c20": []}
 
 
-def counted_looks(monkeypatch: pytest.MonkeyPatch) -> list[object]:
-    """Return the names that each further look asks for; None: all."""
-    looks: list[object] = []
-    look = RecordStore.look
-
-    def counted(store: RecordStore, names: list[str] | None = None) -> Any:
-        looks.append(names)
-        return look(store, names)
-
-    monkeypatch.setattr(RecordStore, "look", counted)
-    return looks
-
-
 def test_a_del_looks_at_all_records_once(
-    store: RecordStore, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch
+    store: RecordStore, tmp_path: Path, reads: Counter[str], monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
-    """And before each further plugin at those of which the ADD has not ended, however many addresses there are."""
+    """However many plugins and addresses there are. If the kernel reports no changes: once before each plugin."""
     config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"},{"type":"c"}]')
     result = RESULT.replace("10.0.0.9/24", '10.0.0.9/24"},{"address":"fd00::9/64')
-    detached = keep(store, record("c9", "", config=config).with_fields(result=result))
+    keep(store, record("c9", "", config=config).with_fields(result=result))
     written(store, record("c8", "10.0.0.8"))
-    looks = counted_looks(monkeypatch)
+    looks: list[object] = []
+    listdir = system.listdir
+
+    def listed(directory: Any) -> list[str]:
+        looks.append(directory)
+        return listdir(directory)
+
+    monkeypatch.setattr(system, "listdir", listed)
     plugins = RecordingExecutor()
     CNIConfig("/bin", tmp_path, executor=plugins, durable=False).del_network_list("net", RuntimeConf("c9", "", "eth0"))
     assert all(b"fd00::9" in call.invocation.stdin for call in plugins.calls)
-    others = [detached.path.rpartition("/")[2], "net-c8-eth0"]
-    assert looks[0] is None
-    assert [sorted(map(str, names)) for names in looks[1:] if isinstance(names, list)] == [sorted(others)] * 2
+    of_records = [one for one in looks if isinstance(one, int)]
+    assert len(of_records) == (1 if way == "watched" else 3)
 
 
 def test_a_record_that_cannot_be_read_hides_no_other_attachment(
@@ -362,8 +359,11 @@ def test_a_record_that_cannot_be_read_hides_no_other_attachment(
             raise OSError(errno.EIO, "Input/output error")
         return files.open_file(name, directory, writable=writable)
 
-    monkeypatch.setattr(records, "open_file", open_file)
-    assert addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.3"]
+    with monkeypatch.context() as patch:
+        for module in (records, record_index):
+            patch.setattr(module, "open_file", open_file)
+        assert addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.3"]
+    assert addresses(OtherRecords(store)) == ["10.0.0.1", "10.0.0.2", "10.0.0.3"], "a further look tries again"
 
 
 def test_a_listing_reads_each_file_once(store: RecordStore, reads: Counter[str]) -> None:
@@ -372,25 +372,3 @@ def test_a_listing_reads_each_file_once(store: RecordStore, reads: Counter[str])
     assert addresses(recorded) == ["10.0.0.1"]
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == ["10.0.0.1"]
-
-
-def test_a_del_of_thousands_waits_a_tick_for_a_stamp_instead_of_looking_at_all_files_twice(
-    store: RecordStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A pod with two networks is detached from the second one just after the first one's record was removed."""
-    monkeypatch.setattr(other_records, "_MANY", 1)
-    config = CONFIG.replace(b'[{"type":"a"}]', b'[{"type":"a"},{"type":"b"}]')
-    cni = CNIConfig("/bin", tmp_path, executor=RecordingExecutor(), durable=False)
-    for number in (1, 2):
-        keep(store, record(f"c{number}", f"10.0.0.{number}", config=config))
-    for number in range(3, 6):
-        written(store, record(f"c{number}", f"10.0.0.{number}"))
-    looks = counted_looks(monkeypatch)
-    cni.del_network_list("net", RuntimeConf("c1", "", "eth0"))
-    looks.clear()
-    # The time of files stands still until the verb sleeps.
-    moment = os.stat(store.results).st_ctime_ns
-    monkeypatch.setattr(system, "file_time_ns", lambda: moment)
-    monkeypatch.setattr(system, "sleep", lambda _: monkeypatch.setattr(system, "file_time_ns", lambda: moment + 10**10))
-    cni.del_network_list("net", RuntimeConf("c2", "", "eth0"))
-    assert [names is None for names in looks] == [True, False]

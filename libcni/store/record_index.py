@@ -1,0 +1,219 @@
+"""An index of the files of all records, by the addresses, namespaces and host ports that they mention."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Collection, Iterable
+from contextlib import suppress
+
+import libcni.kernel.system as system
+from libcni.kernel.regular_file import UnusableFileError, read_with_status
+from libcni.kernel.watch import DirectoryWatch
+from libcni.store.files import MAX_RECORD_BYTES, Directory, open_file, record_error
+from libcni.store.model import Stamp
+from libcni.store.record_format import Gist, gist_of
+
+logger: logging.Logger = logging.getLogger("libcni")
+
+_SECOND_NS = 1_000_000_000
+_FEW = 500
+"""The number of files that are examined in a millisecond or two, if they have not changed."""
+
+_Where = tuple[int, int, int]
+"""A directory's device and inode, and the process."""
+
+
+class RecordIndex:
+    """The index of one directory of records. The kernel reports which files have changed since the previous look.
+
+    Where the kernel reports nothing, each look examines all files, and reads those that have changed.
+    """
+
+    def __init__(self, results: str) -> None:
+        self._results = results
+        self._view: View = View(results, (0, 0, 0), None)
+
+    def is_quick(self) -> bool:
+        """Return whether the next look will probably take less than a millisecond or two."""
+        return self._view.is_quick()
+
+    def look(self) -> View:
+        """Return the files as they are now.
+
+        Raises:
+            RecordError: the directory cannot be listed.
+        """
+        try:
+            with Directory(self._results) as directory:
+                view = self._current(directory)
+                view.update(directory)
+                return view
+        except FileNotFoundError:
+            return View(self._results, (0, 0, 0), None)
+        except OSError as error:
+            raise record_error("cannot be listed", self._results, error) from error
+
+    def _current(self, directory: int) -> View:
+        """Return the view of a directory; a new one if there is none, or if its watch is over."""
+        status = system.fstat(directory)
+        # In a child process the watch is closed: parent and child would take each other's events.
+        where = status.st_dev, status.st_ino, system.getpid()
+        view = self._view
+        if view.where != where or not view.collect():
+            watch = None
+            with suppress(OSError):
+                watch = DirectoryWatch(directory)
+            # Several threads may make a view each. Each uses its own.
+            view = self._view = View(self._results, where, watch)
+        return view
+
+
+class View:
+    """The files of a directory, for this process and the threads in it.
+
+    A file is marked as changed before it is read, and the mark is removed only if it was not marked again meanwhile.
+    So no lock is held while files are read, and no look misses a change that came before it.
+
+    Args:
+        results: the path of the directory.
+        where: the directory.
+        watch: reports the changes; None if the kernel does not.
+    """
+
+    def __init__(self, results: str, where: _Where, watch: DirectoryWatch | None) -> None:
+        self._results = results
+        self.where: _Where = where
+        self._watch = watch
+        self._lock = threading.Lock()
+        self._files: dict[str, tuple[int, Gist]] = {}
+        self._names: dict[bytes, str | set[str]] = {}
+        self._opaque: set[str] = set()
+        self._changed: dict[str, int] = {}
+        self._serial = 0
+        # How often the changes were unknown, and up to which time all files were examined since then.
+        self._losses, self._examined = 1, 0
+
+    def is_quick(self) -> bool:
+        """Return whether the next look will probably take less than a millisecond or two."""
+        is_watched = self._watch is not None and self._examined == self._losses
+        return is_watched or 0 < len(self._files) < _FEW
+
+    def collect(self) -> bool:
+        """Mark the files that have changed; return False if the watch is over."""
+        with self._lock:
+            names = self._watch.changed() if self._watch is not None else None
+            if names is None:
+                self._losses += 1
+            elif names:
+                self._mark(names)
+            return self._watch is None or not self._watch.is_over
+
+    def _mark(self, names: Iterable[str]) -> None:
+        self._serial += 1
+        self._changed.update(dict.fromkeys(names, self._serial))
+
+    def update(self, directory: int) -> None:
+        """Read the files that are marked. Raises OSError if the directory cannot be listed."""
+        losses = self._losses
+        if self._examined < losses:
+            names = system.listdir(directory)
+            with self._lock:
+                known = dict(self._files)
+            changed = [name for name in {*names, *known} if not _is_unchanged(known.get(name), name, directory)]
+            with self._lock:
+                self._mark(changed)
+                self._examined = max(self._examined, losses)
+        if not self._changed:
+            return
+        with self._lock:
+            marked = list(self._changed.items())
+        now = system.file_time_ns()
+        read = [(name, serial, *self._gist(name, directory, now)) for name, serial in marked]
+        with self._lock:
+            for name, serial, gist, is_final in read:
+                self._put(name, serial, gist, is_final=is_final)
+
+    def _gist(self, name: str, directory: int, now: int) -> tuple[Gist | None, bool]:
+        """Read a file; return (None, True) if it does not exist or is no regular file, (None, False) after an error."""
+        try:
+            status, data = read_with_status(open_file(name, directory), MAX_RECORD_BYTES)
+        except (FileNotFoundError, UnusableFileError):
+            return None, True
+        except OSError as error:  # it must not hide the other files
+            problem = record_error("cannot be read", f"{self._results}/{name}", error)
+            logger.warning("the interface, addresses and ports of this attachment are unknown: %s", problem)
+            return None, False
+        return gist_of(data, settled_stamp(status, now)), True
+
+    def _put(self, name: str, serial: int, gist: Gist | None, *, is_final: bool) -> None:
+        """Store what was read of a file after it had been marked with ``serial``."""
+        before, old = self._files.get(name, (0, None))
+        if before > serial:  # another thread has read it later
+            return
+        if is_final and self._changed.get(name) == serial:
+            del self._changed[name]
+        if gist is None:
+            self._files.pop(name, None)
+        else:
+            self._files[name] = serial, gist
+        new_words, old_words = (None if one is None else one.words for one in (gist, old))
+        if gist is not None and old is not None and new_words == old_words:
+            return
+        self._opaque.discard(name)
+        for word in old_words or ():
+            self._remove(word, name)
+        if gist is not None and new_words is None:
+            self._opaque.add(name)
+        for word in new_words or ():
+            self._add(word, name)
+
+    def _add(self, word: bytes, name: str) -> None:
+        names = self._names.setdefault(word, name)  # a set only for the few words that several files have
+        if isinstance(names, set):
+            names.add(name)
+        elif names != name:
+            self._names[word] = {names, name}
+
+    def _remove(self, word: bytes, name: str) -> None:
+        names = self._names.get(word)
+        if isinstance(names, set) and len(names) > 1:
+            names.discard(name)
+        elif names in (name, {name}):
+            del self._names[word]
+
+    def mentioning(self, words: Collection[bytes]) -> list[str]:
+        """Return the names of the files that may record one of these words, sorted."""
+        with self._lock:
+            found = set(self._opaque) if words else set()
+            for word in words:
+                names = self._names.get(word, ())
+                found.update((names,) if isinstance(names, str) else names)
+        return sorted(found)
+
+
+def _is_unchanged(known: tuple[int, Gist] | None, name: str, directory: int) -> bool:
+    """Return whether a file is the one that was read."""
+    stamp = known[1].stamp if known is not None else None
+    try:
+        return stamp is not None and stamp_of(system.stat(name, dir_fd=directory, follow_symlinks=False)) == stamp
+    except OSError:  # reading the file tells whether it still exists
+        return False
+
+
+def settled_stamp(status: os.stat_result, now: int) -> Stamp | None:
+    """Return the stamp of a file; None if a further change may keep it. ``now``: the file time before the status.
+
+    A change within the same tick of the kernel's clock keeps the time, and may keep the size. If a container is
+    detached and attached again, its new file may have the inode of the old one.
+    """
+    changed = status.st_ctime_ns
+    # Some file systems store whole seconds, or even ones.
+    tick = 0 if changed % _SECOND_NS else 2 * _SECOND_NS
+    return stamp_of(status) if changed + tick < now else None
+
+
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return a file's stamp, which changes with the file."""
+    return status.st_ino, status.st_size, status.st_ctime_ns

@@ -1,0 +1,206 @@
+"""The index of what records mention: it follows each change, in threads and in child processes."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from processes import fork, wait
+
+from libcni.kernel.regular_file import read_with_status
+from libcni.store import files, record_index, records
+from libcni.store.model import READY, Ours
+from libcni.store.record_index import RecordIndex
+from libcni.store.records import RecordStore
+
+
+def put(results: Path, name: str, *addresses: str) -> None:
+    results.mkdir(parents=True, exist_ok=True)
+    (results / name).write_text("".join(f'"address":"{address}/24",' for address in addresses))
+
+
+def found(index: RecordIndex, address: str) -> list[str]:
+    return index.look().mentioning([address.encode()])
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def index(results: Path) -> RecordIndex:
+    return RecordIndex(str(results))
+
+
+def test_a_word_leads_to_all_files_that_have_it_now(results: Path, index: RecordIndex) -> None:
+    assert found(index, "10.0.0.1") == []
+    put(results, "a", "10.0.0.1", "10.0.0.2")
+    put(results, "b", "10.0.0.2")
+    put(results, "c", "10.0.0.2")
+    assert (found(index, "10.0.0.1"), found(index, "10.0.0.2")) == (["a"], ["a", "b", "c"])
+    put(results, "a", "10.0.0.1")
+    assert (found(index, "10.0.0.1"), found(index, "10.0.0.2")) == (["a"], ["b", "c"])
+    (results / "c").unlink()
+    put(results, "b", "10.0.0.3")
+    assert [found(index, f"10.0.0.{number}") for number in (1, 2, 3)] == [["a"], [], ["b"]]
+    for name in "ab":
+        (results / name).unlink()
+    view = index.look()
+    assert (view._names, view._files, view._changed) == ({}, {}, {}), "nothing is kept of files that are gone"
+
+
+def test_a_file_that_only_decoding_can_read_is_always_mentioned(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(results, "a", "10.0.0.1")
+    (results / "b").write_text('"address":"10.0.0\\u002e9"')
+    assert found(index, "10.0.0.9") == ["b"]
+    assert index.look().mentioning([]) == []
+    put(results, "b", "10.0.0.2")
+    assert found(index, "10.0.0.9") == []
+
+
+def test_a_file_with_very_many_words_is_not_indexed(results: Path, index: RecordIndex) -> None:
+    put(results, "a", *(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}" for number in range(10_001)))
+    assert found(index, "192.0.2.1") == ["a"]
+    assert index.look()._names == {}
+
+
+@pytest.mark.parametrize("how", ["removed", "moved"])
+def test_a_directory_that_is_made_again_is_another(results: Path, index: RecordIndex, how: str) -> None:
+    put(results, "a", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["a"]
+    if how == "removed":
+        shutil.rmtree(results)
+    else:
+        results.rename(results.parent / "before")
+    assert found(index, "10.0.0.1") == []
+    put(results, "b", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["b"]
+    put(results, "c", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["b", "c"]
+
+
+def test_after_lost_events_all_files_are_examined(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(results, "a", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["a"]
+    view = index.look()
+    assert view._watch is not None
+    put(results, "a", "10.0.0.2")
+    put(results, "b", "10.0.0.3")
+    view._watch.changed()
+    monkeypatch.setattr(view._watch, "changed", lambda: None)
+    assert [found(index, f"10.0.0.{number}") for number in (1, 2, 3)] == [[], ["a"], ["b"]]
+    (results / "a").unlink()
+    assert [found(index, f"10.0.0.{number}") for number in (1, 2, 3)] == [[], [], ["b"]]
+    assert index.look() is view
+
+
+def test_a_child_process_has_a_watch_of_its_own(results: Path, index: RecordIndex) -> None:
+    put(results, "a", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["a"]
+    put(results, "b", "10.0.0.1")
+
+    def child() -> None:
+        put(results, "c", "10.0.0.2")
+        os._exit(not (found(index, "10.0.0.1") == ["a", "b"] and found(index, "10.0.0.2") == ["c"]))
+
+    assert wait(fork(child)) == 0
+    assert found(index, "10.0.0.1") == ["a", "b"]
+    assert found(index, "10.0.0.2") == ["c"]
+
+
+def test_threads_find_what_was_written_before_they_look(results: Path, index: RecordIndex) -> None:
+    def work(number: int) -> list[str]:
+        wrong: list[str] = []
+        for turn in range(40):
+            name, address = f"{number}", f"10.0.{number}.{turn}"
+            put(results, name, address)
+            if found(index, address) != [name]:
+                wrong.append(address)
+            if turn and found(index, f"10.0.{number}.{turn - 1}"):
+                wrong.append(f"old {address}")
+        return wrong
+
+    results.mkdir()
+    with ThreadPoolExecutor(8) as threads:
+        assert [*threads.map(work, range(8))] == [[]] * 8
+    assert not index.look()._changed
+
+
+def test_a_file_that_changes_while_it_is_read_is_read_again(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread learns of the change, so the kernel reports it to this one no more."""
+    put(results, "a", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["a"]
+    put(results, "a", "10.0.0.2")
+    read = read_with_status
+
+    def overtaken(descriptor: int, limit: int) -> object:
+        old = read(descriptor, limit)
+        put(results, "a", "10.0.0.3")
+        index._view.collect()
+        return old
+
+    with monkeypatch.context() as patch:
+        patch.setattr(record_index, "read_with_status", overtaken)
+        assert found(index, "10.0.0.2") == ["a"], "what was there when the look began"
+    assert (found(index, "10.0.0.2"), found(index, "10.0.0.3")) == ([], ["a"])
+
+
+def test_the_events_of_a_new_record_are_seen_by_other_clients(tmp_path: Path) -> None:
+    """It gets its name by link(2), and its events come after that."""
+    made = Ours("net", "c1", "eth0", READY, config=b"{}", version="1.1.0", created=1.0)
+    store, other = RecordStore(str(tmp_path), durable=False), RecordStore(str(tmp_path), durable=False)
+    with store.begin(made.with_fields(state="begun")) as journal:
+        assert found(other.index, "10.0.0.9") == []
+        journal.write("started")
+        journal.write("complete", result='{"cniVersion":"1.1.0","ips":[{"address":"10.0.0.9/24"}]}')
+        assert found(other.index, "10.0.0.9") == ["net-c1-eth0"]
+
+
+def test_a_record_whose_file_is_replaced_when_it_begins_is_written_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program renames a file of its own over it, at once: the journal must not write into that file."""
+    made = Ours("net", "c1", "eth0", READY, config=b"{}", version="1.1.0", created=1.0)
+    store, theirs = RecordStore(str(tmp_path), durable=False), tmp_path / "theirs"
+
+    def replaced(name: str, directory: int, *, writable: bool = False) -> int:
+        if writable:
+            theirs.write_text("theirs")
+            theirs.rename(tmp_path / "results" / name)
+        return files.open_file(name, directory, writable=writable)
+
+    monkeypatch.setattr(records, "open_file", replaced)
+    with store.begin(made.with_fields(state="begun")) as journal:
+        journal.write("started")
+        assert not journal.has_name()
+    assert (tmp_path / "results/net-c1-eth0").read_text() == "theirs"
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_a_look_is_quick_if_it_examines_few_files(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
+) -> None:
+    monkeypatch.setattr(record_index, "_FEW", 2)
+    if not is_watched:
+        monkeypatch.setattr(record_index, "DirectoryWatch", _refuse)
+    assert not index.is_quick()
+    put(results, "a", "10.0.0.1")
+    index.look()
+    assert index.is_quick()
+    put(results, "b", "10.0.0.1")
+    index.look()
+    assert index.is_quick() is is_watched
+
+
+def _refuse(_: int) -> None:
+    raise OSError
