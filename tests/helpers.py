@@ -259,7 +259,7 @@ class _Index(RecordIndex):
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
         view = View("", (0, 0, 0), None)
-        view._opaque.update("-".join(identity) for identity in self._world.recorded)
+        view._names[b""] = {"-".join(identity) for identity in self._world.recorded}
         return view
 
 

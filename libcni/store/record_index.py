@@ -21,6 +21,9 @@ _SECOND_NS = 1_000_000_000
 _FEW = 500
 """The number of files that are examined in a millisecond or two, if they have not changed."""
 
+_ANYTHING = b""
+"""The word of files that only decoding can read."""
+
 _Where = tuple[int, int, int]
 """A directory's device and inode, and the process."""
 
@@ -89,7 +92,6 @@ class View:
         self._lock = threading.Lock()
         self._files: dict[str, tuple[int, Gist]] = {}
         self._names: dict[bytes, str | set[str]] = {}
-        self._opaque: set[str] = set()
         self._changed: dict[str, int] = {}
         self._serial = 0
         # How often the changes were unknown, and up to which time all files were examined since then.
@@ -158,16 +160,11 @@ class View:
             self._files.pop(name, None)
         else:
             self._files[name] = serial, gist
-        new_words, old_words = (None if one is None else one.words for one in (gist, old))
-        if gist is not None and old is not None and new_words == old_words:
-            return
-        self._opaque.discard(name)
-        for word in old_words or ():
-            self._remove(word, name)
-        if gist is not None and new_words is None:
-            self._opaque.add(name)
-        for word in new_words or ():
-            self._add(word, name)
+        if (new_words := _words(gist)) != (old_words := _words(old)):
+            for word in old_words:
+                self._remove(word, name)
+            for word in new_words:
+                self._add(word, name)
 
     def _add(self, word: bytes, name: str) -> None:
         names = self._names.setdefault(word, name)  # a set only for the few words that several files have
@@ -186,11 +183,17 @@ class View:
     def mentioning(self, words: Collection[bytes]) -> list[str]:
         """Return the names of the files that may record one of these words, sorted."""
         with self._lock:
-            found = set(self._opaque) if words else set()
-            for word in words:
+            found: set[str] = set()
+            for word in (*words, _ANYTHING) if words else ():
                 names = self._names.get(word, ())
                 found.update((names,) if isinstance(names, str) else names)
         return sorted(found)
+
+
+def _words(gist: Gist | None) -> tuple[bytes, ...]:
+    if gist is None:
+        return ()
+    return (_ANYTHING,) if gist.words is None else gist.words
 
 
 def _is_unchanged(known: tuple[int, Gist] | None, name: str, directory: int) -> bool:
