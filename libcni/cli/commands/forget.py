@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import libcni
 from libcni.cli.inputs import Selection
-from libcni.cli.listing import decoded, identity_data, identity_row, listed_addresses, resolved, select
+from libcni.cli.listing import decoded, identity_data, identity_row, listed_addresses, select
 from libcni.cli.options import SELECTION, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
@@ -25,8 +25,6 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
       libcni forget web -i eth0 --yes
     """
     cni = session.client()
-    # Resolved before the command is printed: "web:eth0" must not become a command for all interfaces of web.
-    selection = resolved(cni, selection)
     attachments = select(cni, selection)
     rows, data = [], []
     for attachment in attachments:
@@ -41,8 +39,10 @@ def forget(session: Session, selection: Selection, yes: bool) -> None:
     )
     session.show(data, Table(("container", "network", "interface", "state", "created"), rows, title))
     if not yes:
+        # "web:eth0" must not become a command for all interfaces of web.
+        ifname = selection.ifname or (selection.container or "").partition(":")[2]
         hint = libcni.Hint(
-            "", "forget", container_id=attachments[0].container_id, ifname=selection.ifname, network=selection.network,
+            "", "forget", container_id=attachments[0].container_id, ifname=ifname, network=selection.network,
             options=("--yes",),
         )  # fmt: skip
         session.show_text(f"\nnothing was changed; to do it: {session.hint_command(hint)}")
