@@ -96,7 +96,9 @@ def letters_of(word: str) -> str:
     return word.replace("_", "").lower()
 
 
-def _number(least: int, most: int) -> Check:
+def number(least: int, most: int) -> Check:
+    """Return a check for an integer from ``least`` to ``most``."""
+
     def check(value: Any) -> int:
         if not least <= integer(value) <= most:
             raise WrongValueError(f"it must be {least} to {most}, not {value}")
@@ -170,7 +172,7 @@ def _rates_with_bursts(values: Mapping[str, Any]) -> None:
 
 
 _names = list_of(string)
-_port, _rate, _burst = _number(1, _MAX_PORT), _number(0, _MAX_RATE), _number(0, _MAX_BURST)
+_port, _rate, _burst = number(1, _MAX_PORT), number(0, _MAX_RATE), number(0, _MAX_BURST)
 
 PORT_MAPPING = Convention(
     {"host_port": _port, "container_port": _port, "protocol": _protocol, "host_ip": _address},

@@ -38,14 +38,15 @@ def _of_type(kind: type[_T], words: str) -> Callable[[Any], _T]:
 string: Callable[[Any], str] = _of_type(str, "a string")
 integer: Callable[[Any], int] = _of_type(int, "an integer")
 an_object: Callable[[Any], dict[str, Any]] = _of_type(dict, "an object")
-_boolean, _list = _of_type(bool, "true or false"), _of_type(list, "a list")
+boolean: Callable[[Any], bool] = _of_type(bool, "true or false")
+_list = _of_type(list, "a list")
 
 
 def _flag(value: Any) -> bool:
     """Check for a boolean. A string is accepted as well, because the 0.4.0 specification shows a string."""
     if isinstance(value, str) and value.lower() in {"true", "false"}:
         return value.lower() == "true"
-    return _boolean(value)
+    return boolean(value)
 
 
 def nullable(check: Check) -> Check:
@@ -58,7 +59,8 @@ def list_of(check: Check) -> Check:
     return lambda value: [_at(check, index, item) for index, item in enumerate(_list(value))]
 
 
-def _object_of(check: Check) -> Check:
+def object_of(check: Check) -> Check:
+    """Return a check for an object whose values pass ``check``."""
     return lambda value: {key: _at(check, key, item) for key, item in an_object(value).items()}
 
 
@@ -86,7 +88,7 @@ PLUGIN_KEYS: dict[str, Check] = {
     "type": string,
     "name": nullable(string),
     "cniVersion": nullable(string),
-    "capabilities": nullable(_object_of(_boolean)),
+    "capabilities": nullable(object_of(boolean)),
     "ipam": nullable(_object_with({"type": nullable(string)})),
     "dns": nullable(_object_with(_DNS_KEYS)),
     "args": nullable(an_object),

@@ -11,6 +11,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import grouped
+from libcni.diagnosis.refused_values import refused_values
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
 from libcni.store.attachments import Attachment
@@ -135,12 +136,15 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
         changed += alike if differences else ()
         keys |= differences
     if changed:
+        wanted = "if the change is wanted, do nothing"
+        if any(refused_values(net)):
+            wanted = "correct the file: a value in it is refused"
         yield NodeFinding(
             "drift", "warning", "changed-configuration", f"network {net.name}",
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
             "these attachments keep the old configuration until their containers are started again",
-            f"if the change is wanted, do nothing; to see the recorded configuration: {_show(changed[0])}",
+            f"{wanted}; to see the recorded configuration: {_show(changed[0])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
 

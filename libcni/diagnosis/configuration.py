@@ -2,36 +2,18 @@
 
 from __future__ import annotations
 
-import ipaddress
-import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
 from functools import partial
 
 from libcni.config.distribution_directories import other_conf_dirs
-from libcni.config.network import NetworkConfigList, plugin_documents
+from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.disk import writable_by_others
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import missing_files
+from libcni.diagnosis.refused_values import refused_values
 from libcni.diagnosis.report import Checked, NodeFinding, Observations
 from libcni.errors import ConfigError, Hint, counted
-
-_KEYS: tuple[tuple[str, type, str], ...] = (
-    ("bridge", bool, "isgateway isdefaultgateway forceaddress ipmasq hairpinmode promiscmode macspoofchk enabledad"),
-    ("bridge", bool, "portisolation preservedefaultvlan disablecontainerinterface"),
-    ("bridge", int, "mtu vlan"), ("bridge", str, "bridge ipmasqbackend"),
-    ("ptp", bool, "ipmasq"), ("ptp", int, "mtu"), ("ptp", str, "ipmasqbackend"),
-    ("portmap", bool, "snat masqall"), ("portmap", int, "markmasqbit"), ("portmap", str, "backend"),
-    ("macvlan", str, "master mode"), ("macvlan", int, "mtu"), ("macvlan", bool, "linkincontainer"),
-    ("ipvlan", str, "master mode"), ("ipvlan", int, "mtu"), ("ipvlan", bool, "linkincontainer"),
-    ("vlan", str, "master"), ("vlan", int, "mtu vlanid"), ("vlan", bool, "linkincontainer"),
-    ("firewall", str, "backend ingresspolicy"),
-)  # fmt: skip
-"""The types of the keys of the CNI project's plugins, with the keys in small letters."""
-_TYPES = {(plugin, key): kind for plugin, kind, keys in _KEYS for key in keys.split()}
-
-_LONGEST_NAME, _LAST_VLAN = 15, 4094
 
 _error = partial(NodeFinding, "configuration", "error")
 
@@ -72,7 +54,7 @@ def check_configuration(node: NodeState) -> Observations:
                 meaning += f". CRI-O skips it and attaches pods to {net.name} of {os.path.basename(net.file or '?')}"
         yield _error("unusable-file", problem.file or path, seen, meaning, remedy)
     for net in configurations.networks:
-        yield from _wrong_types(net)
+        yield from _refused(net)
         for path in missing_files(net):
             yield _error(
                 "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
@@ -81,60 +63,13 @@ def check_configuration(node: NodeState) -> Observations:
             )  # fmt: skip
 
 
-def _wrong_types(net: NetworkConfigList) -> Iterator[NodeFinding]:
-    """Find values that the project's plugins cannot decode, such as a number in quotation marks."""
-    for index, document in enumerate(plugin_documents(net)):
-        kind = str(document.get("type"))
-        for key, value in document.items():
-            if problem := _refused_value(kind, key, value):
-                yield _error(
-                    "unusable-file", net.file or net.name, f"plugins[{index}].{problem}",
-                    f"the plugin refuses the file, so no container can be attached to {net.name}",
-                    "correct the value",
-                )  # fmt: skip
-            # Go's decoder knows a key in any case, and null as no value.
-            wanted = _TYPES.get((kind, key.lower()))
-            if wanted is not None and value is not None and type(value) is not wanted:
-                right = "true or false" if wanted is bool else "a whole number" if wanted is int else "a text"
-                quoted = ", without quotation marks" * (isinstance(value, str) and wanted is not str)
-                yield _error(
-                    "unusable-file", net.file or net.name,
-                    f"plugins[{index}].{key}: {json.dumps(value)[:60]} is not {right}",
-                    f"the plugin {kind} refuses the file, so no container can be attached to {net.name}",
-                    f"write {right} there{quoted}",
-                )  # fmt: skip
-
-
-def _refused_value(kind: str, key: str, value: object) -> str:
-    """Return the key and what is wrong with its value, if a plugin of the CNI project or the kernel refuses it."""
-    if (kind, key) in {("bridge", "bridge"), ("bridge", "vlan"), ("vlan", "vlanId")}:
-        if isinstance(value, str) and len(value) > _LONGEST_NAME:
-            return f"{key}: {value} has more than {_LONGEST_NAME} characters, and no interface can have that name"
-        if isinstance(value, int) and not 0 <= value <= _LAST_VLAN:
-            return f"{key}: {value} is no VLAN: they have the numbers to {_LAST_VLAN}"
-    if (kind, key) == ("tuning", "sysctl") and isinstance(value, dict):
-        return next((f"sysctl: the kernel has no setting {name}" for name in value if _is_unknown(str(name))), "")
-    if key == "ipam" and isinstance(value, dict) and value.get("type") == "host-local":
-        ranges = value.get("ranges")
-        sets = [one for one in ranges if isinstance(one, list)] if isinstance(ranges, list) else []
-        spans = [value, *(span for one in sets for span in one if isinstance(span, dict))]
-        for subnet in (str(span["subnet"]) for span in spans if span.get("subnet")):
-            with suppress(ValueError):
-                whole = ipaddress.ip_network(subnet, strict=False)
-                if str(whole.network_address) != str(ipaddress.ip_interface(subnet).ip):
-                    return f"ipam: the subnet {subnet} is the address of a host; its network is {whole}"
-    return ""
-
-
-def _is_unknown(setting: str) -> bool:
-    """Return whether the kernel has no setting of IP with this name, but others beside it."""
-    parts = setting.split("/" if "/" in setting.partition(".")[0] else ".")
-    of_ip = parts[:2] in (["net", "ipv4"], ["net", "ipv6"])
-    # A container's interface may not exist here. Names of interfaces can have dots.
-    if of_ip and parts[2:3] in (["conf"], ["neigh"]):
-        parts = [*parts[:3], "default", parts[-1]]
-    path = f"/proc/sys/{'/'.join(parts)}"
-    return of_ip and ".." not in parts and os.path.isdir(os.path.dirname(path)) and not os.path.exists(path)
+def _refused(net: NetworkConfigList) -> Iterator[NodeFinding]:
+    for location, problem in refused_values(net):
+        yield _error(
+            "unusable-file", net.file or net.name, f"{location}: {problem}",
+            f"the plugin or the kernel refuses this value, so no container can be attached to {net.name}",
+            "correct the value",
+        )  # fmt: skip
 
 
 def _remedy(problem: ConfigError, conf_dir: str) -> str:

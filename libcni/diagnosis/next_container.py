@@ -7,6 +7,7 @@ import os
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from libcni.config.delegates import delegated
@@ -15,15 +16,19 @@ from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network, was_attached_with
 from libcni.diagnosis.lost_packets import ACCEPT, DROPPED
 from libcni.diagnosis.mends import Mend, id_of
+from libcni.diagnosis.node_devices import WITH_MASTER, devices_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import refused_gateway
 from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
-from libcni.kernel.netlink import Link
+from libcni.kernel.netlink import Link, Network
 from libcni.store.attachments import Attachment
 from libcni.store.model import LIVING
+
+_BELOW_MASTER = {"macvlan", "vlan"}
+"""The plugins that refuse an MTU above that of the master."""
 
 
 def check_next(node: NodeState) -> Observations:
@@ -36,6 +41,7 @@ def check_next(node: NodeState) -> Observations:
         yield NotChecked("next", "bridges", node.unread.get("this node", "the node's interfaces are unknown"))
         return
     used = {attachment.network for attachment, _ in node.live}
+    yield from _devices(node, node.host)
     for net in node.networks:
         documents = plugin_documents(net)
         accepts = any(document.get("type") == "firewall" for document in documents)
@@ -150,6 +156,39 @@ def _links(net: NetworkConfigList) -> set[str]:
     links = {bridge_of(document) for document in bridges}
     links |= {str(document["master"]) for document in documents if document.get("master")}
     return links | ({""} if any(map(is_gateway, bridges)) else set())
+
+
+def _devices(node: NodeState, host: Network) -> Iterator[NodeFinding]:
+    """Find devices of the node that a network needs and that its plugin refuses, or does not find."""
+    pairs = (
+        (net, ran) for net in node.networks for one in plugin_documents(net) for _, ran in delegated(net.name, one)
+    )
+    for net, document in pairs if not node.elsewhere else ():
+        kind, mtu = str(document.get("type")), document.get("mtu")
+        master = "" if document.get("linkInContainer") else str(document.get("master") or "")
+        about = partial(NodeFinding, "next", "error", meaning=f"no container can be attached to {net.name}")
+        bridge = host.links.get(bridge_of(document))
+        if kind == "bridge" and bridge is not None and bridge.kind != "bridge":
+            yield about(
+                "unusable-file", net.file or net.name,
+                f"bridge: {bridge.name} is an interface of the node, but no bridge",
+                remedy="write the name of a bridge there; the plugin creates one that does not exist",
+            )  # fmt: skip
+        elif kind in WITH_MASTER and master and master not in host.links:
+            if ("master", master) in devices_of(node):
+                continue  # the check of the interfaces says it, with the containers
+            yield about(
+                "master-missing", f"master {master}", f"it does not exist; {net.name} of {net.file} needs it",
+                remedy=f"create {master}, or write the name of another interface into the file",
+            )  # fmt: skip
+        elif (
+            kind in _BELOW_MASTER and master in host.links and isinstance(mtu, int) and 0 < host.links[master].mtu < mtu
+        ):
+            yield about(
+                "unusable-file", net.file or net.name,
+                f"mtu: {mtu} is larger than the MTU of {master}, {host.links[master].mtu}, and {kind} refuses that",
+                remedy=f"write a smaller number there, or run: ip link set {shlex.quote(master)} mtu {mtu}",
+            )  # fmt: skip
 
 
 def _bridge(node: NodeState, net: NetworkConfigList, document: Mapping[str, Any], link: Link) -> Iterator[NodeFinding]:

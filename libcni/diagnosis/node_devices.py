@@ -22,7 +22,7 @@ from libcni.errors import counted, some
 from libcni.kernel.netlink import MAIN_TABLE, Link, Network
 from libcni.store.attachments import Attachment
 
-_WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
+WITH_MASTER = {"macvlan", "ipvlan", "vlan"}
 
 
 def faults_of_uplink(node: NodeState) -> Iterator[NodeFinding]:
@@ -58,7 +58,7 @@ def devices_of(node: NodeState) -> dict[tuple[str, str], _Users]:
             master = "" if document.get("linkInContainer") else str(document.get("master") or "")
             if document.get("type") == "bridge":
                 users.setdefault(("bridge", bridge_of(document)), []).append((attachment, document))
-            elif document.get("type") in _WITH_MASTER and master:
+            elif document.get("type") in WITH_MASTER and master:
                 users.setdefault(("master", master), []).append((attachment, document))
     return users
 

@@ -41,6 +41,7 @@ PUBLIC["libcni._defaults"] = ["CACHE_DIR", "CONF_DIR", "PLUGIN_PATH", "TIMEOUT",
 PUBLIC["libcni.config.timeouts"] = ["seconds"]  # for command lines only
 PUBLIC["libcni.config.identifiers"] = ["check_loopback"]  # the same rule as the engines'
 PUBLIC["libcni.engines.ended_findings"] = ["collect_ended", "with_ended"]  # for doctor and gc --runtime
+PUBLIC["libcni.diagnosis.refused_values"] = ["refused_values"]  # doctor and networks say the same
 PUBLIC["libcni.diagnosis.printed_commands"] = ["with_commands"]  # doctor prints what the findings contain
 PUBLIC["libcni._dataclass"] = ["dataclass", "field", "replace"]  # those of the standard library
 # For text that is not an error's, whose text is printable already; and the same words as the findings.

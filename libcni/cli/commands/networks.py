@@ -13,6 +13,7 @@ from libcni.cli.options import NETWORK, Argument
 from libcni.cli.render import Table
 from libcni.cli.session import Session
 from libcni.diagnosis import ask_plugins
+from libcni.diagnosis.refused_values import refused_values
 
 ARGUMENTS = (
     Argument("--validate", nargs="*", metavar="NETWORK", complete=NETWORK.complete,
@@ -40,7 +41,8 @@ def networks(session: Session, validate: list[str] | None) -> None:
     The networks are in load order. The first is the default: runtimes use it if a container asks for none. Drop-in
     plugins are marked with +.
 
-    --validate reads the configurations, finds the plugins and asks them for their spec versions. It attaches nothing.
+    --validate reads the configurations, checks the values of the CNI project's plugins, finds the plugins and asks them
+    for their spec versions. It attaches nothing.
 
     Example:
       libcni networks --validate front
@@ -76,9 +78,13 @@ def named(session: Session, names: list[str]) -> Found:
 
 
 def validated(cni: libcni.CNIConfig, found: Found) -> Found:
-    """Ask the plugins of the found networks for their versions; return ``found`` with the answers."""
+    """Check the values of the found networks, and ask their plugins for versions; return ``found`` with the answers."""
     problems, versions = [*found.problems], {**found.versions}
     for net in found.networks:
+        problems += [
+            (net.name, libcni.ConfigError(problem, file=net.file, location=location))
+            for location, problem in refused_values(net)
+        ]
         for answer in ask_plugins(cni, net):
             if answer.supported_versions:
                 versions[answer.path] = answer.supported_versions

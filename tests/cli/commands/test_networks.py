@@ -36,3 +36,12 @@ def test_a_file_without_plugins_cannot_be_used(node: CommandNode) -> None:
     checked = node.run("networks", "--validate", path, "-o", "json")
     [problem] = checked.data["problems"]
     assert (problem["of"], problem["kind"], checked.code) == (path, "ConfigError", 3)
+
+
+def test_a_value_that_the_plugin_refuses_is_a_problem_of_the_network(node: CommandNode) -> None:
+    """The plugin answers VERSION, but no container can be attached."""
+    node.plugin("bridge", result={"cniVersion": "1.0.0"})
+    node.configure("big", {"type": "bridge", "mtu": 90000})
+    checked = node.run("networks", "--validate", "big", "-o", "json")
+    [problem] = checked.data["problems"]
+    assert (checked.code, problem["of"], problem["kind"]) == (3, "big", "ConfigError")
