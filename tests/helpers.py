@@ -255,6 +255,9 @@ class _Index(RecordIndex):
         super().__init__("")
         self._world = node
 
+    def is_quick(self) -> bool:
+        return False
+
     def look(self) -> View:
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error

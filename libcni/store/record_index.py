@@ -20,6 +20,8 @@ logger: logging.Logger = logging.getLogger("libcni")
 _SECOND_NS = 1_000_000_000
 _FEW = 500
 """The number of files that are examined in a millisecond or two, if they have not changed."""
+_FEW_CHANGED = 100
+"""The number of files that are read in that time."""
 
 _ANYTHING = b""
 """The word of files that only decoding can read."""
@@ -39,8 +41,12 @@ class RecordIndex:
         self._view: View = View(results, (0, 0, 0), None)
 
     def is_quick(self) -> bool:
-        """Return whether the next look will probably take less than a millisecond or two."""
-        return self._view.is_quick()
+        """Return whether a look now takes less than a millisecond or two."""
+        try:
+            with Directory(self._results) as directory:
+                return self._current(directory).is_quick()
+        except OSError:
+            return False
 
     def look(self) -> View:
         """Return the files as they are now.
@@ -98,9 +104,9 @@ class View:
         self._losses, self._examined = 1, 0
 
     def is_quick(self) -> bool:
-        """Return whether the next look will probably take less than a millisecond or two."""
+        """Return whether ``update`` takes less than a millisecond or two."""
         is_watched = self._watch is not None and self._examined == self._losses
-        return is_watched or 0 < len(self._files) < _FEW
+        return len(self._changed) < _FEW_CHANGED if is_watched else 0 < len(self._files) < _FEW
 
     def collect(self) -> bool:
         """Mark the files that have changed; return False if the watch is over."""

@@ -33,7 +33,7 @@ async def try_each_configuration(
 ) -> DelReport:
     """Run DEL with each configuration in order, until one succeeds; raise the error of the first."""
     if claim.asks_others():
-        await claim.run.on_disk(claim.run.others.read)
+        await claim.run.read_others()
     return await _try_each_chain(_chains(claim, net, rt.with_netns(claim.prepare_del()), policy), claim, policy)
 
 
@@ -135,8 +135,7 @@ async def _run_plugins(chain: Chain, claim: Claim, policy: DelPolicy, *, sharers
     reports: list[PluginReport] = []
     left: list[Leftover] = []
     if results.asks_others():
-        # In a thread of an asyncio client.
-        await chain.run.on_disk(chain.run.others.read)
+        await chain.run.read_others()
     for index in reversed(range(len(chain.net.plugins))):
         plugin = chain.net.plugins[index].type
         if not chain.executables[index]:

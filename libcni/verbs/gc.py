@@ -281,7 +281,7 @@ async def _detach_all(
 
     if listing.stale:
         # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
-        await run.on_disk(run.others.read)
+        await run.read_others()
 
     async def detach_container(records: Sequence[Record]) -> list[bool | CNIError]:
         return await detach_each(records, detach_one)

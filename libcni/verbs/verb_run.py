@@ -149,6 +149,10 @@ class VerbRun(LockingRun):
         """
         return type(self)(self._client, self._executor, self.seconds_left(), operation)
 
+    async def read_others(self) -> None:
+        """Look at the records of all attachments now; an event loop does not wait for a long look."""
+        await self.on_disk(self.others.read, is_short=self.records.index.is_quick())
+
     # Plugins.
 
     def find(self, plugin: str) -> str:

@@ -191,6 +191,7 @@ def test_a_look_is_quick_if_it_examines_few_files(
     results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
 ) -> None:
     monkeypatch.setattr(record_index, "_FEW", 2)
+    monkeypatch.setattr(record_index, "_FEW_CHANGED", 3)
     if not is_watched:
         monkeypatch.setattr(record_index, "DirectoryWatch", _refuse)
     assert not index.is_quick()
@@ -199,6 +200,11 @@ def test_a_look_is_quick_if_it_examines_few_files(
     assert index.is_quick()
     put(results, "b", "10.0.0.1")
     index.look()
+    assert index.is_quick() is is_watched
+    for name in "cde":
+        put(results, name, "10.0.0.1")
+    assert not index.is_quick(), "another program has changed many"
+    assert found(index, "10.0.0.1") == [*"abcde"]
     assert index.is_quick() is is_watched
 
 
