@@ -136,7 +136,8 @@ def _held_lock(path: str) -> Observations:
             while _is_held(descriptor):
                 if system.monotonic() >= deadline:
                     yield _error(
-                        "held-lock", path, f"the lock has been held for {_LOCK_SECONDS:g} s by {users_in_words(path)}",
+                        "held-lock", path,
+                        f"the lock is held for more than {_LOCK_SECONDS:g} s by {users_in_words(path)}",
                         "ADD and DEL of the network wait for the lock",
                         "if the process hangs, end it: that releases the lock. Do not delete the file",
                     )  # fmt: skip

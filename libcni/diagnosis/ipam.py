@@ -8,13 +8,14 @@ import shlex
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import product
+from typing import Literal
 
 from libcni._dataclass import replace
 from libcni.config.host_local import Reservation, is_in_ranges, junk_in, range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList
 from libcni.diagnosis.config_drift import renamed_network
 from libcni.diagnosis.container_side import replacing_addresses
-from libcni.diagnosis.lock_holders import container_id_of, host_name_of
+from libcni.diagnosis.lock_holders import container_id_of, host_name_of, process_age
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_state import Holder, NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
@@ -27,6 +28,7 @@ from libcni.kernel.foreign import Space
 from libcni.kernel.life import Answer, Subject
 from libcni.kernel.netlink import Link
 from libcni.store.attachments import Attachment
+from libcni.store.life_of_record import age_of
 from libcni.store.model import LIVING
 
 _CLOCK_STEP = 60.0
@@ -334,7 +336,35 @@ def _removals(node: NodeState, address: str, others: list[Holder], attachments: 
     if all(netns for _, netns in places) and all(node.recorded_in(space) for space, _, _ in others):
         return commands
     ours = some(list(map(id_of, attachments)))
+    first = _first_one(node, others, attachments)
+    if first == "ours":
+        who = some([_inhabitants(node, space) for space, _, _ in others])
+        return f"{ours} had the address first, so restart the other container ({who}): it gets another address"
+    if first == "others":
+        return f"the other container had the address first: {'; '.join(_restarts(attachments))}"
     return f"if {ours} had the address first: {commands}; else: {'; '.join(_restarts(attachments))}"
+
+
+def _first_one(
+    node: NodeState, others: list[Holder], attachments: list[Attachment]
+) -> Literal["ours", "others", "unknown"]:
+    """Return who had an address first: a runtime starts the first process of a container after its ADD."""
+    running = [None if node.is_host(space) else process_age(space.process) for space, _, _ in others]
+    attached = [age_of(attachment.record) for attachment in attachments]
+    known = [age for age in (*running, *attached) if age is not None]
+    if len(known) == len(running) + len(attached):
+        process_ages, ages = known[: len(running)], known[len(running) :]
+        if max(process_ages) < min(ages):
+            return "ours"
+        if min(process_ages) > max(ages):
+            return "others"
+    return "unknown"
+
+
+def _is_gateway(node: NodeState, network: str, address: str) -> bool:
+    """Return whether the plugins reported an address as the gateway of an attachment to a network."""
+    attached = (node.summary_of(one) for one in node.attachments if one.network == network)
+    return any(address == cidr.partition("/")[0] for summary in attached for cidr in summary.gateways)
 
 
 def _cidr_on(link: Link, address: str) -> str:
@@ -395,6 +425,8 @@ def _unreserved(node: NodeState, network: str, reservations: list[Reservation]) 
     directories = reservation_directories(net)
     for address, holder in found:
         if node.is_host(holder.space):
+            if _is_gateway(node, network, address):
+                continue  # the file has another one now: the check of the next container says that
             remedy = f"find out who created {holder.link.name}; give that interface or the network another subnet"
             if holder.link.name == "lo":
                 remedy = "find out who added it (keepalived and kube-vip do), then run: "

@@ -30,17 +30,42 @@ def lock_users(path: str, offsets: Collection[int] | None = None) -> Iterator[st
         path: the lock file; ``{path}.plugins`` has the locks of running plugins.
         offsets: only locks that begin at these bytes; None: any lock.
     """
+    for pid in _holders(path, offsets):
+        yield _named(pid)
+
+
+def users_in_words(path: str, offsets: Collection[int] | None = None) -> str:
+    """Return as text which processes hold a lock that is held now, and how long they have run.
+
+    The kernel does not say since when a lock is held. The arguments are those of ``lock_users``.
+    """
+    users = []
+    for pid in _holders(path, offsets):
+        age = process_age(str(pid))
+        users.append(_named(pid) + (f", which has run for {age:.0f} s" if age is not None else ""))
+    return some(users) or "a thread of this program, or a process that it cannot see"
+
+
+def process_age(process: str) -> float | None:
+    """Return for how many seconds a process has run; None if that is unknown."""
+    with suppress(IndexError, ValueError):
+        # The name of the program, in parentheses, may have any character.
+        ticks = int(_proc(f"{process}/stat").rpartition(b")")[2].split()[19])
+        return max(0.0, system.uptime() - ticks / os.sysconf("SC_CLK_TCK"))
+    return None
+
+
+def _holders(path: str, offsets: Collection[int] | None) -> Iterator[int]:
     # Device and inode, not the path: a process in another mount namespace sees the file under another path.
     identities = {namespace_identity(path), namespace_identity(f"{path}.plugins")} - {None}
     for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdigit()):
         held = _locks(pid, identities) if pid != os.getpid() and identities else set()
         if held if offsets is None else not held.isdisjoint(offsets):
-            yield f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
+            yield pid
 
 
-def users_in_words(path: str, offsets: Collection[int] | None = None) -> str:
-    """Return as text which processes hold a lock that is held now; the arguments are those of ``lock_users``."""
-    return some(list(lock_users(path, offsets))) or "a thread of this program, or a process that it cannot see"
+def _named(pid: int) -> str:
+    return f"{_proc(f'{pid}/comm').decode(errors='replace').strip() or '?'} ({pid})"
 
 
 def _locks(pid: int, identities: Container[tuple[int, int] | None]) -> set[int]:

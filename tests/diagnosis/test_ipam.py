@@ -5,20 +5,24 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, MadeNode, configure
+from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
 from libcni import RuntimeConf
 from libcni.config.host_local import Reservation
 from libcni.diagnosis import NodeFinding
 from libcni.diagnosis.ipam import check_ipam
+from libcni.diagnosis.lock_holders import process_age
 from libcni.kernel.foreign import Space
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import Link, Network
+from libcni.kernel.system import uptime
+from libcni.testing import wait_until
 
 
 def mends_of(found: NodeFinding) -> list[tuple[str, ...]]:
@@ -180,6 +184,23 @@ def test_an_address_that_a_container_without_a_record_has_too_is_a_duplicate(mad
     assert found.remedy == f"if c1:eth0 had the address first: {command}; else: restart c1"
 
 
+@pytest.mark.parametrize("is_ours", [True, False])
+def test_of_two_containers_the_one_that_came_later_is_restarted(made: MadeNode, *, is_ours: bool) -> None:
+    """The record of the other one was on a disk that hid the records, or is hidden by it."""
+    made.reservations["net", LEASES].pop()
+    pod = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "db-0"))
+    with subprocess.Popen(["sleep", "600"]) as process:
+        wait_until(lambda: (process_age(str(process.pid)) or 0) > 0.1)
+        made.records[0] = made.records[0].with_fields(args=pod, uptime=uptime() - (60 if is_ours else 0))
+        made.live_in(str(made.netns("other")), interface_with("10.1.0.2"), str(process.pid))
+        found = made.finding(check_ipam)
+        process.kill()
+    assert found.name == "duplicate-address"
+    ours = f"c1:eth0 had the address first, so restart the other container (process {process.pid})"
+    others = "the other container had the address first: kubectl delete pod -n shop db-0"
+    assert found.remedy == (f"{ours}: it gets another address" if is_ours else others)
+
+
 @pytest.mark.parametrize("name", ["kube-ipvs0", "lo"])
 def test_an_address_of_a_container_that_the_node_has_too_has_its_command(made: MadeNode, name: str) -> None:
     """As kube-ipvs0 or keepalived have them: not a process, but this node itself."""
@@ -316,6 +337,14 @@ def test_an_address_of_which_everything_is_lost_but_the_interface(made: MadeNode
     made.live_in(str(made.netns("node")), made.host)
     made.live_in(str(made.netns("c3")), interface_with("10.2.0.3"))
     assert made.finding(check_ipam) == found, "the gateway, and an address of another network"
+
+
+def test_the_old_gateway_of_the_bridge_is_no_foreign_address(made: MadeNode) -> None:
+    """The gateway was changed in the file, while containers use the old one."""
+    made.reservations["net", LEASES].pop()
+    configure(made, {**BRIDGE, "ipam": {**IPAM, "gateway": "10.1.0.254"}})
+    made.live_in("/proc/self/ns/net", made.host, "18324")
+    assert made.findings(check_ipam) == []
 
 
 def test_an_address_of_the_pool_on_the_node_itself(made: MadeNode) -> None:

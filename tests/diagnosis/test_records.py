@@ -45,7 +45,7 @@ def test_a_runtime_that_was_killed_within_add_and_its_plugin_that_still_runs(nod
     (plugin,) = plugins_of(node, "c1", "sleep")
     found = node.finding("the ADD was interrupted, and a plugin still runs")
     assert (found.mends, found.remedy) == ((), "wait for the plugin, or end it")
-    assert found.seen.endswith(f": sleep ({plugin})")
+    assert f": sleep ({plugin}), which has run for " in found.seen
     node.type(f"kill {plugin}")
     wait_until(lambda: not plugins_of(node, "c1", "sleep"))
     node.repair(pending_after=0)
