@@ -8,6 +8,7 @@ from typing import Any
 
 from libcni.config import jsontext
 from libcni.config.network import NetworkConfigList
+from libcni.config.port_mappings import PORT_MAPPINGS, ports_in
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import grouped
@@ -139,14 +140,27 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
         wanted = "if the change is wanted, do nothing"
         if any(refused_values(net)):
             wanted = "correct the file: a value in it is refused"
+        meaning = "these attachments keep the old configuration until their containers are started again"
+        if publishing := [one for one in changed if _loses_ports(node, net, one)]:
+            meaning += f"; then nobody serves the published ports of {_names(publishing)}: no plugin has portMappings"
+            wanted = "put portmap with its capability portMappings back into the file, or else publish no ports"
         yield NodeFinding(
             "drift", "warning", "changed-configuration", f"network {net.name}",
             f"{counted(len(changed), 'attachment')} with another configuration than {net.file}: {_names(changed)}; "
             f"changed keys: {some(list(keys))}",
-            "these attachments keep the old configuration until their containers are started again",
+            meaning,
             f"{wanted}; to see the recorded configuration: {_show(changed[0])}",
             containers=tuple(map(id_of, changed)),
         )  # fmt: skip
+
+
+def _loses_ports(node: NodeState, net: NetworkConfigList, attachment: Attachment) -> bool:
+    """Return whether an attachment publishes ports, and no plugin of the present file takes them from the runtime."""
+    takes = [
+        one is not None and any(PORT_MAPPINGS in plugin.capabilities for plugin in one.plugins)
+        for one in (node.recorded(attachment), net)
+    ]
+    return takes == [True, False] and any(ports_in(attachment.capability_args))
 
 
 def _document(net: NetworkConfigList, *, without_drop_ins: bool = False) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from typing import ClassVar, Literal, get_args
 
 from libcni._dataclass import dataclass, replace
 from libcni.diagnosis.mends import Mend, id_of, merged
+from libcni.diagnosis.printed_commands import with_commands
 from libcni.errors import CNIError, counted, some
 from libcni.store.attachments import Attachment
 
@@ -220,24 +221,29 @@ _OF_RECORDS = {"corrupt-record", "set-aside"}
 
 
 def by_cause(findings: Iterable[NodeFinding]) -> Iterator[NodeFinding]:
-    """Yield the findings. Findings of one cause about several attachments become one finding."""
+    """Yield the findings. Findings of one cause about several attachments become one finding, with all its commands."""
     causes: dict[tuple[str, ...], list[NodeFinding]] = {}
     for finding in findings:
         # A finding about a device or a directory has a subject that tells more than the names of its containers.
         is_of_containers = finding.subject.startswith("container ") or finding.name in _OF_RECORDS
         subject = "" if finding.containers and is_of_containers else finding.subject
-        causes.setdefault((finding.name, finding.severity, finding.remedy, subject), []).append(finding)
+        # The command for a container has the name of its namespace or interface.
+        remedy = finding.remedy if subject else with_commands(finding.remedy)[0]
+        causes.setdefault((finding.name, finding.severity, remedy, subject), []).append(finding)
     for alike in causes.values():
         containers = tuple(dict.fromkeys(name for finding in alike for name in finding.containers))
         first = replace(alike[0], mends=merged(mend for finding in alike for mend in finding.mends))
         if len(alike) == 1:
             yield first
             continue
+        words = with_commands(first.remedy)[0]
+        commands = [*dict.fromkeys(command for one in alike for command in with_commands(one.remedy)[1])]
+        remedy = f"{words}{': ' * bool(words and commands)}{'; '.join(commands)}"
         meaning = first.meaning if len({finding.meaning for finding in alike}) == 1 else ""
         seen = [f"{finding.containers[0]}: {finding.seen}" for finding in alike if finding.containers]
         yield replace(
             first, subject=f"{counted(len(containers), 'attachment')}", seen=some(seen, "; "), meaning=meaning,
-            containers=containers,
+            containers=containers, remedy=remedy,
         )  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from diagnosis.conftest import OperatorNode
-from diagnosis.made import BRIDGE, IPAM, MadeNode, configure
+from diagnosis.made import BRIDGE, IPAM, PORTMAP, PORTS, MadeNode, configure
 from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.doctor import report_on
 from libcni.kernel.netlink import Link
@@ -36,6 +36,22 @@ def test_a_configuration_that_has_changed_since(made: MadeNode) -> None:
     assert "changed keys: plugins[0].mtu" in found.seen
     assert found.mends == ()
     assert found.remedy.endswith(": libcni show c1:eth0 -n net --config")
+
+
+def test_a_file_that_has_lost_portmap_costs_published_ports(made: MadeNode) -> None:
+    """The runtime goes on to send portMappings, and no plugin takes them: the ADD succeeds without rules."""
+    made.attach("c1", BRIDGE, PORTMAP, capability_args=json.dumps(PORTS))
+    made.attach("c2", BRIDGE, PORTMAP)
+    configure(made, BRIDGE)
+    found = made.finding(check_drift)
+    assert found.meaning.endswith("; then nobody serves the published ports of c1: no plugin has portMappings")
+    assert found.remedy.startswith("put portmap with its capability portMappings back into the file, or else")
+    configure(made, BRIDGE, {**PORTMAP, "snat": True})
+    assert made.finding(check_drift).remedy.startswith("if the change is wanted, do nothing")
+    made.records.clear()
+    made.attach("c3", BRIDGE, capability_args=json.dumps(PORTS))
+    configure(made, {**BRIDGE, "mtu": 1400})
+    assert made.finding(check_drift).remedy.startswith("if the change is wanted"), "another program served them before"
 
 
 def test_a_loopback_network_needs_no_file_and_is_evidence_of_nothing(made: MadeNode) -> None:

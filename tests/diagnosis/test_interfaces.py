@@ -223,6 +223,17 @@ def test_both_ends_of_a_veth_have_one_mtu(
     assert [one.endswith(expected) for one in found] == [True] * bool(command)
 
 
+def test_one_cause_of_many_containers_is_one_finding_with_a_command_for_each(made: MadeNode) -> None:
+    """An agent has set the MTU of all host interfaces: each command has the name of one of them."""
+    for name in ("c1", "c2", "c3", "c4"):
+        made.attach(name).links["eth0"].mtu = 1500
+        made.host.links[f"veth{name}"].mtu = 1400
+    found = made.finding(check_interfaces)
+    assert (found.name, found.subject, len(found.containers)) == ("mtu-changed", "4 attachments", 4)
+    commands = "; ".join(f"ip link set vethc{number} mtu 1500" for number in (1, 2, 3, 4))
+    assert found.remedy.endswith(f"start the container again; if the larger one is: {commands}")
+
+
 def test_a_port_of_a_bridge_that_forwards_nothing(made: MadeNode) -> None:
     inside = made.attach("c1")
     made.host.links["vethc1"].settings = ("state 4",)
