@@ -12,7 +12,7 @@ from libcni.config.port_mappings import ports_in
 from libcni.diagnosis.between import Between, keeps_apart
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.one_rule import is_untracked, lost_prefixes, named_in_drop
+from libcni.diagnosis.one_rule import is_untracked, lost_prefixes, named_in_drop, text_of
 from libcni.diagnosis.packets import Forwarding, Packet, Place
 from libcni.diagnosis.report import NodeFinding, Observations, Severity
 from libcni.diagnosis.rule_facts import iptables_of
@@ -448,11 +448,6 @@ def _rules_of_filters(node: NodeState) -> Iterator[tuple[Place, Rule]]:
             for chain, rules in table.chains.items() if name not in OWN_TABLES else ():
                 is_own = chain.startswith("CNI-") and chain != "CNI-ADMIN"  # CNI-ADMIN has the administrator's rules
                 yield from ((Place(program, name, chain), rule) for rule in rules if not is_own)
-
-
-def text_of(rule: Rule) -> str:
-    """Return a rule in the words of its program."""
-    return " ".join(rule[5:] if rule[0] == "add" else rule)
 
 
 def removal(node: NodeState, place: Place, rule: Rule) -> str:

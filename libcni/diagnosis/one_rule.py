@@ -19,6 +19,10 @@ _GO_ON = {
 }  # fmt: skip
 """The targets after which the next rule sees the packet."""
 _ALL_BITS = 0xFFFFFFFF
+_OPERATORS = {
+    "&": operator.and_, "and": operator.and_, "|": operator.or_, "or": operator.or_, "^": operator.xor,
+    "xor": operator.xor,
+}  # fmt: skip
 _MOST_PORTS = 0x8000
 """A condition that names more ports than this, such as ``1:65535``, hardly limits what a rule accepts."""
 _MAY_NAME_PORTS = {"--dport", "--dports", "dport"}
@@ -31,6 +35,11 @@ _NEIGHBOUR_TYPES = {"135", "136", "nd-neighbor-solicit", "nd-neighbor-advert"}
 
 Answer = Literal["yes", "no", "maybe"]
 Prefix = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+def text_of(rule: Rule) -> str:
+    """Return a rule in the words of its program."""
+    return " ".join(rule[5:] if rule[0] == "add" else rule)
 
 
 def verdict_of(rule: Rule) -> str:
@@ -129,6 +138,38 @@ def bits_of(rule: Rule) -> int:
     return (_ALL_BITS if mark is None else mark[0]) if "MARK" in rule else 0
 
 
+def marked_with(rule: Rule, mark: int) -> int | None:
+    """Return the mark of a packet after a rule that sets it; ``mark``: the mark before. None: unknown."""
+    if rule[0] == "add":
+        return _marked_with_nft(" ".join(rule[5:]).partition("meta mark set ")[2].partition(" comment ")[0], mark)
+    if "MARK" not in rule:
+        return None  # a mark of the connection
+    set_mark = mark_of(after(rule, "--set-xmark") or after(rule, "--set-mark"), is_negated=False)
+    if set_mark is None:
+        return None
+    value, mask, _ = set_mark
+    rest = mark & ~mask
+    return rest ^ value if "--set-xmark" in rule else rest | value
+
+
+def _marked_with_nft(text: str, mark: int) -> int | None:
+    """Return the mark of ``0x1`` or ``meta mark & 0xff | 0x1``; None: unknown."""
+    rest = text.replace("(", " ").replace(")", " ").replace("meta mark", str(mark)).split()
+    found: int | None = None
+    operation = operator.or_
+    for place, word in enumerate(rest):
+        if place % 2 and word not in _OPERATORS:
+            break  # the next statement
+        if place % 2:
+            operation = _OPERATORS[word]
+            continue
+        try:
+            found = operation(found or 0, int(word, 0))
+        except ValueError:
+            return None
+    return found
+
+
 def queues_in(text: str) -> list[int]:
     """Return the numbers of queues in a rule, such as ``0:3`` or ``0-3``."""
     low, _, high = text.replace("-", ":").partition(":")
@@ -188,7 +229,16 @@ def traffic_of_loss(rule: Rule) -> tuple[str, int] | None:
 
     The port is -1 if the rule names none. A rule that loses all connections of TCP loses nearly everything: None.
     """
-    conditions = _of_loss(rule)
+    return traffic_in(_of_loss(rule))
+
+
+def traffic_of_mark(rule: Rule) -> tuple[str, int] | None:
+    """Return the protocol and the first port of a rule that sets a mark, as ``traffic_of_loss``."""
+    return traffic_in(_conditions_of(rule)) if bits_of(rule) else None
+
+
+def traffic_in(conditions: list[Condition]) -> tuple[str, int] | None:
+    """Return the protocol and the first port that conditions name, or None."""
     named = [value for one in conditions if one.option == "-p" and not one.is_negated for value in one.values]
     protocol = next((value for value in named if value in {"tcp", "udp", "sctp"}), "")
     ports = _ports_in(one for one in conditions if not one.is_negated)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from libcni.config.port_mappings import HostPort, ports_in, published_in
 from libcni.diagnosis.between import is_of_policy
-from libcni.diagnosis.lost_packets import OWN_TABLES, end_of, remedy_of, removal, text_of
+from libcni.diagnosis.lost_packets import OWN_TABLES, end_of, remedy_of, removal
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.one_rule import (
@@ -25,6 +25,7 @@ from libcni.diagnosis.one_rule import (
     other_end,
     ports_of,
     ports_of_loss,
+    text_of,
     traffic_of_loss,
 )
 from libcni.diagnosis.packets import Forwarding, Packet, Place
@@ -554,7 +555,7 @@ def _redirected(node: NodeState, live: list[Attachment], users: _Users, forwardi
             for interface, address in list(ways[version].items())[:_MOST_INTERFACES]:
                 far = ipaddress.ip_address(_FAR[version])
                 packet = Packet(ipaddress.ip_address(address), interface, other=far, port=port)
-                if forwarding.lost_by(*place, packet) == rule and "--dst-type" not in rule:
+                if forwarding.lost_by(*place, packet) == rule:
                     found.setdefault((place, rule), {})[interface] = None
     for (place, rule), names in found.items():
         seen = f"packets from the containers of {some(list(names))} to this port of other machines end at the rule"

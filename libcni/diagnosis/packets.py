@@ -21,6 +21,7 @@ from libcni.diagnosis.one_rule import (
     is_translated,
     is_untracked,
     mark_of,
+    marked_with,
     masquerade_ends,
     matches_first,
     matches_port,
@@ -46,8 +47,10 @@ _LIMITS = {
     )
 }  # fmt: skip
 _NAMED_PORTS = {"--dport", "--dports", "--ports"}
-_OF_BRIDGES = {"--logical-in", "--logical-out"}
+_OF_INTERFACES = {"-i", "-o", "--logical-in", "--logical-out"}
 _IN_CAPITALS = {"--ctstate", "--dst-type"}
+_MARKING = {"raw": -300, "mangle": -150}
+"""The tables of iptables whose marks the kernel heeds when it chooses a route, with their priorities."""
 _TRACKED = -200
 """The priority at which the kernel recognizes the connection of a packet."""
 _PASSED: Rule = ("passed",)
@@ -108,6 +111,27 @@ class _Marked:
 
     bits: int = 0
     by_nat: int = 0
+
+
+@dataclass
+class _Mark:
+    """The mark of one packet, and the rule that set it; None: it is unknown."""
+
+    value: int | None = 0
+    rule: Rule = ()
+
+    def set(self, rule: Rule, *, is_certain: bool) -> None:
+        after_rule = marked_with(rule, self.value or 0)
+        if after_rule != self.value:
+            self.value, self.rule = after_rule if is_certain and self.value is not None else None, rule
+
+    def meets(self, condition: tuple[int, int, bool] | None) -> Answer:
+        if condition is None:
+            return "yes"
+        value, mask, is_negated = condition
+        if self.value is None:
+            return "maybe"
+        return "yes" if (self.value & mask == value) is not is_negated else "no"
 
 
 class _Step(NamedTuple):
@@ -286,6 +310,51 @@ class Forwarding:
                         marked.bits |= bits
         return replace(self._marks[program, table])
 
+    def mark(self, packet: Packet, hook: str) -> tuple[int | None, Rule]:
+        """Return the mark of a packet at the end of a hook, and the rule that sets it: (0, ()) if none does.
+
+        The mark is None if it is unknown: the rule may set it.
+
+        Args:
+            packet: the packet.
+            hook: the hook in small letters, before the kernel chooses the route: ``prerouting`` or ``output``.
+        """
+        places: list[tuple[int, Place]] = []
+        for program, tables in self._rules.items():
+            for name, table in tables.items() if program == "nft" else ():
+                hooks = [(one, at) for one, at in table.hooks.items() if at.name == hook and at.kind != "nat"]
+                places += [(at.priority, Place(program, name, one)) for one, at in hooks if name[:6] != "bridge"]
+            if program != "nft":
+                places += [(at, Place(program, name, hook.upper())) for name, at in _MARKING.items() if name in tables]
+        marked = _Mark()
+        for _, place in sorted(places):
+            if _is_for(place.program, place.table, packet):
+                self._mark(place, packet, marked, 0, is_entered=True)
+        return marked.value, marked.rule
+
+    def _mark(self, place: Place, packet: Packet, marked: _Mark, depth: int, *, is_entered: bool) -> Answer:
+        """Follow a packet through a chain, and renew its mark. Return whether it comes to the end of the chain."""
+        is_certain = True
+        for step in self._steps_of(*place, packet, depth).of(packet.address) if depth < DEEPEST else ():
+            answer = marked.meets(step.mark) if step.is_certain or step.mark is not None else "maybe"
+            is_sure = is_certain and step.is_certain and answer == "yes"
+            if answer == "no":
+                continue
+            if bits_of(step.rule):  # nft can set a mark and decide in one rule
+                marked.set(step.rule, is_certain=is_entered and is_sure)
+            if step.verdict == "marks":
+                continue
+            end: Answer = "yes" if step.verdict == "return" else "no"
+            if step.verdict not in {"lost", "passed", "return"}:
+                inner = place._replace(chain=step.verdict)
+                end = self._mark(inner, packet, marked, depth + 1, is_entered=is_entered and is_sure)
+                if end == "yes" and not is_goto(step.rule):
+                    continue
+            if is_sure:
+                return end
+            is_certain = False
+        return "yes" if is_certain else "maybe"
+
     def _can_lose(self, program: str, table: str, chain: str, packet: Packet, depth: int = 0) -> bool:
         """Return whether a rule of a chain, or of one that it jumps to, can lose all packets of a container."""
         key = program, table, chain, packet.address.version, packet[1:]
@@ -456,6 +525,9 @@ class Forwarding:
         """Return whether such packets meet a condition, except those on the container's address."""
         if packet.is_above and (option in _LIMITS or value in {"limit", "hashlimit", "connlimit"}):
             return "no" if option in {"--limit", "--hashlimit-upto", "--connlimit-upto"} else "yes"
+        if option == "--dst-type" and packet.other is not None:
+            is_own = any(one.ip == packet.other for one in self._own)
+            return "yes" if value == ("LOCAL" if is_own else "UNICAST") else "no"
         if packet.part and (option == "-p" or option in _NAMED_PORTS):
             is_met = names_most(value) if option in _NAMED_PORTS else value in {"all", "tcp"}
             return "maybe" if packet.part == "some" else "yes" if is_met else "no"
@@ -463,19 +535,11 @@ class Forwarding:
             return matches_port(option, value, *packet.port)
         if option in {"--ctstate", "--state"}:
             return "yes" if ("ESTABLISHED" if packet.is_answer else "NEW") in value else "no"
-        if option in _OF_BRIDGES and packet.bridge:
-            return "yes" if is_interface(value, packet.bridge) else "no"
-        if option in {"-i", "-o"}:
-            if (option == "-i") == packet.is_sent:
-                return "yes" if is_interface(value, packet.interface) else "no"
-            if packet.beyond:
-                return "yes" if is_interface(value, packet.beyond) else "no"
-            is_inner = value == packet.interface or any(is_interface(value, bridge) for bridge in self._bridges)
-            return "no" if is_inner else "maybe"
-        if packet.other is not None and option in {"-s", "-d", "--dst-type"}:
+        if option in _OF_INTERFACES:
+            return self._matches_interface(option, value, packet)
+        if packet.other is not None and option in {"-s", "-d"}:
             prefix = prefix_of(value)
-            is_met = value == "UNICAST" if option == "--dst-type" else prefix is not None and packet.other in prefix
-            return "yes" if is_met else "no"
+            return "yes" if prefix is not None and packet.other in prefix else "no"
         if option in {"-s", "-d"}:  # of the other end: a single host is no other network
             return "no" if value.endswith(("/32", "/128")) else "maybe"
         if option == "--mark":  # of the connection
@@ -487,6 +551,16 @@ class Forwarding:
             option == "-m" and (value in _UNDERSTOOD_MODULES or (value == "addrtype" and (packet.other or packet.port)))
         )
         return "yes" if is_understood else "maybe"
+
+    def _matches_interface(self, option: str, value: str, packet: Packet) -> Answer:
+        if option in {"--logical-in", "--logical-out"}:  # of ebtables
+            return "maybe" if not packet.bridge else "yes" if is_interface(value, packet.bridge) else "no"
+        if (option == "-i") == packet.is_sent:
+            return "yes" if is_interface(value, packet.interface) else "no"
+        if packet.beyond:
+            return "yes" if is_interface(value, packet.beyond) else "no"
+        is_inner = value == packet.interface or any(is_interface(value, bridge) for bridge in self._bridges)
+        return "no" if is_inner else "maybe"
 
 
 def _asked_of(table: Table, verdict: str, packet: Packet) -> Packet:

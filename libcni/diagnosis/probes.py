@@ -17,10 +17,10 @@ from libcni.diagnosis.between import keeps_apart
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.reading import bridge_of, grouped
-from libcni.diagnosis.ways import gateway_from
+from libcni.diagnosis.ways import Routes, gateway_from
 from libcni.kernel.echo import EchoRequest, most_at_once
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known
-from libcni.kernel.netlink import DROPS_PACKETS, MAIN_TABLE, IPRoute, Link, Network
+from libcni.kernel.netlink import DROPS_PACKETS, Link, Network
 from libcni.store.attachments import Attachment
 
 _NEIGHBOURS = "/proc/sys/net/ipv{}/neigh/default/gc_thresh3"
@@ -41,40 +41,6 @@ Kind = Literal["router", "node", "gateway", "same", "other", "out"]
 another container of its network, to a container of another network, to the node's gateway."""
 _FIRST = {"router", "node"}
 """Kinds that are sent first, because a container's own request teaches the node the container's hardware address."""
-
-
-class Routes:
-    """The routes of a main routing table, indexed: a node can have one for each of 10,000 containers."""
-
-    def __init__(self, network: Network) -> None:
-        self._routes: dict[tuple[int, int], dict[int, IPRoute]] = {}
-        for route in network.routes:
-            address, _, length = route.destination.partition("/")
-            found = self._routes.setdefault((6 if ":" in address else 4, int(length)), {})
-            prefix = _prefix(address, int(length))
-            # Of routes with one metric the kernel uses the first one.
-            if route.table == MAIN_TABLE and (prefix not in found or route.metric < found[prefix].metric):
-                found[prefix] = route
-        self._lengths = sorted(self._routes, reverse=True)
-
-    def to(self, address: str) -> IPRoute | None:
-        """Return the route that packets to an address take, or None."""
-        for version, length in self._lengths:
-            if version == (6 if ":" in address else 4):
-                route = self._routes[version, length].get(_prefix(address, length))
-                if route is not None:
-                    return route
-        return None
-
-    def next_hop(self, address: str) -> str:
-        """Return the gateway to an address; the address itself if no gateway is needed."""
-        route = self.to(address)
-        return route.gateway if route is not None and route.gateway else address
-
-
-def _prefix(address: str, length: int) -> int:
-    parsed = ipaddress.ip_address(address)
-    return int(parsed) >> (parsed.max_prefixlen - length)
 
 
 class End(NamedTuple):
@@ -208,12 +174,7 @@ def _router(node: NodeState, end: End) -> str:
         router = gateway_from(node, end.attachment, end.address)
         if router is not None:
             return router
-    ways = [
-        (route.metric, place, route.gateway)
-        for place, route in enumerate(node.host.routes if node.host else ())
-        if route.table == MAIN_TABLE and route.destination == ("::/0" if end.version == _IPV6 else "0.0.0.0/0")
-    ]
-    return min(ways)[2] if ways else ""
+    return node.way_out(end.version)[1]
 
 
 def _within_networks(node: NodeState, ends: list[End]) -> Iterator[Probe]:

@@ -10,16 +10,20 @@ import errno
 import ipaddress
 import os
 from collections.abc import Collection, Iterable, Iterator
-from itertools import product
+from itertools import chain as joined
+from itertools import islice, product
 from typing import NamedTuple
 
 from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState, is_default
+from libcni.diagnosis.one_rule import text_of, traffic_of_mark
+from libcni.diagnosis.packets import Forwarding, Packet
 from libcni.diagnosis.reading import FORWARDING, grouped
 from libcni.diagnosis.report import NodeFinding, NotChecked, Observations, Severity, finding_about, name_of
 from libcni.diagnosis.stopped_links import command_in
 from libcni.errors import some
 from libcni.kernel.netlink import MAIN_TABLE, IPRoute, Link, Network, RouteAnswer, RouteQuestion, RoutingRule
+from libcni.kernel.rules import Rule
 from libcni.store.attachments import Attachment
 
 _EXPLAIN_ALL = {
@@ -40,6 +44,9 @@ _TABLES = {_LOCAL_TABLE: "local", MAIN_TABLE: "main", 253: "default"}
 _KERNEL, _GOOGLE = 2, 66
 _TYPES = {errno.EACCES: "prohibit", errno.EINVAL: "blackhole"}
 _MOST_SUBNETS = 1_000
+_MOST_MARKED = 20
+"""The most protocols and ports for which marks are looked for."""
+_WHOLE_MARK = 0xFFFFFFFF
 _PLAIN: tuple[set[tuple[int, int]], ...] = (
     {(4, 255), (4, 254), (4, 253), (6, 255), (6, 254)}, {(4, 255), (4, 254), (4, 253)},
 )  # fmt: skip
@@ -55,12 +62,21 @@ _CANNOT = {
 
 
 class _Asked(NamedTuple):
-    """A question about an attachment, with the names of the interfaces that a right answer may have; () for any."""
+    """A question about an attachment.
+
+    Attributes:
+        attachment: the attachment, or None.
+        kind: a key of ``_CANNOT``.
+        question: the packets.
+        devices: the names of the interfaces that a right answer may have; () for any.
+        marking: the mark of the packets and the rule that sets it, in words.
+    """
 
     attachment: Attachment | None
     kind: str
     question: RouteQuestion
     devices: tuple[str, ...] = ()
+    marking: str = ""
 
 
 def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding]) -> Observations:
@@ -73,14 +89,18 @@ def check_ways(node: NodeState, host: Network, explained: Collection[NodeFinding
         attachment for attachment, _ in node.live
         if attachment.path not in node.elsewhere and id_of(attachment) not in names
     ]  # fmt: skip
+    marks = _Marks(node)
     try:
-        wrong = list(_wrong(node, host, list(_to_containers(node, host, attached))))
+        wrong = list(_wrong(node, host, list(_to_containers(node, host, attached, marks))))
         yield from _findings(host, wrong)
         lost |= {id_of(one.attachment) for one, _ in wrong if one.attachment is not None}
         rest = [attachment for attachment in attached if id_of(attachment) not in lost]
-        yield from _findings(host, list(_wrong(node, host, list(_through(node, host, rest)))))
+        yield from _findings(host, list(_wrong(node, host, list(_through(node, host, rest, marks)))))
     except OSError as error:
         yield NotChecked("interfaces", "the node's routes to containers", error.strerror or str(error))
+    if marks.unknown:
+        reason = f"rules set marks under conditions that are not understood: {some(list(map(text_of, marks.unknown)))}"
+        yield NotChecked("interfaces", "routes of packets with a mark (ip rule fwmark)", reason)
     for attachment, inside in node.live:
         if id_of(attachment) not in names:
             yield from _inside(node, attachment, inside)
@@ -119,6 +139,46 @@ def _of_default_routes(node: NodeState, host: Network, version: int) -> Iterator
             yield node.host_links_by_index[route.ifindex].name
 
 
+class _Marks:
+    """Finds the marks that rules give to packets before the kernel chooses their route.
+
+    They are looked for only if a routing rule asks for a mark.
+    """
+
+    def __init__(self, node: NodeState) -> None:
+        host = node.host
+        self._is_asked = host is not None and any(rule.mark is not None for rule in host.routing_rules)
+        own = [cidr for link in node.host_links_by_index.values() for cidr in link.addresses]
+        self._forwarding = Forwarding(node.rules, node.inner_bridges, node.queues, own)
+        self.unknown: dict[Rule, None] = {}
+        # A rule may mark the packets to some ports alone.
+        traffic = dict.fromkeys(map(traffic_of_mark, _rules_of(node) if self._is_asked else ()))
+        self._traffic = list(islice((one for one in traffic if one), _MOST_MARKED))
+
+    def of(self, asked: _Asked, packet: Packet, hook: str = "prerouting") -> Iterator[_Asked]:
+        """Yield a question once for each mark that its packets get, depending on the port."""
+        told: set[int] = set()
+        for protocol, number in [("tcp", -1), *self._traffic] if self._is_asked else ():
+            mark, rule = self._forwarding.mark(packet._replace(port=(protocol, number)), hook)
+            if mark is None:
+                self.unknown[rule] = None
+            elif mark not in told:
+                told.add(mark)
+                of_port = f" for {protocol}{f' {number}' * (number >= 0)}" * (number >= 0 or protocol != "tcp")
+                words = f"the mark {mark:#x} of the rule {text_of(rule)}{of_port}" if mark else ""
+                yield asked._replace(question=asked.question._replace(mark=mark), marking=words)
+        if not told:
+            yield asked
+
+
+def _rules_of(node: NodeState) -> Iterator[Rule]:
+    """Yield the rules in tables whose marks the kernel heeds when it chooses a route."""
+    for program, tables in node.rules.items():
+        for name, table in tables.items():
+            if program == "nft" or name in {"raw", "mangle"}:
+                yield from joined.from_iterable(table.chains.values())
+
+
 def gateway_from(node: NodeState, attachment: Attachment, address: str) -> str | None:
     """Return the gateway to which the kernel sends a container's packets to other networks; "" for an interface alone.
 
@@ -128,16 +188,20 @@ def gateway_from(node: NodeState, attachment: Attachment, address: str) -> str |
     outside = next(outside_of(node.host, _version(address)), "") if node.host is not None else ""
     if node.look_up is None or not (links and outside):
         return None
-    [answer] = node.look_up(None, [RouteQuestion(outside, address, links[0].index)])
+    question = RouteQuestion(outside, address, links[0].index)
+    packet = Packet(ipaddress.ip_address(address), links[0].name, other=ipaddress.ip_address(outside))
+    asked = next(_Marks(node).of(_Asked(attachment, "out", question), packet))
+    [answer] = node.look_up(None, [asked.question])
     return None if answer.error or answer.kind else answer.gateway
 
 
-def _to_containers(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
+def _to_containers(node: NodeState, host: Network, attachments: list[Attachment], marks: _Marks) -> Iterator[_Asked]:
     """Yield the questions for the ways from the node, and for routes within a network's subnet."""
     devices: dict[str, tuple[str, ...]] = {}
     for attachment, address, links in _ends(node, host, attachments):
         names = devices[address] = tuple(link.name for link in links)
-        yield _Asked(attachment, "to", RouteQuestion(address), names)
+        packet = Packet(ipaddress.ip_address(address), names[0], is_sent=False)
+        yield from marks.of(_Asked(attachment, "to", RouteQuestion(address), names), packet, "output")
     subnets = {
         ipaddress.ip_interface(cidr).network: tuple(link.name for link in _devices(node, host, attachment))
         for attachment in attachments
@@ -154,8 +218,20 @@ def _to_containers(node: NodeState, host: Network, attachments: list[Attachment]
                     yield _Asked(None, "to", RouteQuestion(target), names)
 
 
-def _through(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
+def _through(node: NodeState, host: Network, attachments: list[Attachment], marks: _Marks) -> Iterator[_Asked]:
     """Yield the questions for the ways through the node: out, in, and from each network to the next one."""
+    names = {link.index: link.name for link in host.links.values()}
+    for asked in _without_marks(node, host, attachments):
+        source, target = ipaddress.ip_address(asked.question.source), ipaddress.ip_address(asked.question.target)
+        arrives_on = names[asked.question.arrives_on]
+        if asked.kind == "in":
+            packet = Packet(target, asked.devices[0], is_sent=False, other=source, beyond=arrives_on)
+        else:
+            packet = Packet(source, arrives_on, other=target)
+        yield from marks.of(asked, packet)
+
+
+def _without_marks(node: NodeState, host: Network, attachments: list[Attachment]) -> Iterator[_Asked]:
     off = {path for path, is_on in node.forwards.items() if not is_on}
     ends = [
         (attachment, address, links[0]) for attachment, address, links in _ends(node, host, attachments)
@@ -207,6 +283,37 @@ def outside_of(network: Network, version: int) -> Iterator[str]:
             yield address
 
 
+class Routes:
+    """The routes of a namespace, indexed: a node can have one for each of 10,000 containers."""
+
+    def __init__(self, network: Network) -> None:
+        self._routes: dict[tuple[int, int, int], dict[int, IPRoute]] = {}
+        for route in network.routes:
+            address, _, length = route.destination.partition("/")
+            found = self._routes.setdefault((route.table, _version(address), int(length)), {})
+            prefix = _prefix(address, int(length))
+            # Of routes with one metric the kernel uses the first one.
+            if prefix not in found or route.metric < found[prefix].metric:
+                found[prefix] = route
+        self._longest_first = sorted(self._routes, key=lambda key: -key[2])
+
+    def to(self, address: str, table: int = MAIN_TABLE) -> IPRoute | None:
+        """Return the route of a table that packets to an address take, or None."""
+        asked = (key for key in self._longest_first if key[:2] == (table, _version(address)))
+        found = (self._routes[key].get(_prefix(address, key[2])) for key in asked)
+        return next((route for route in found if route is not None), None)
+
+    def next_hop(self, address: str) -> str:
+        """Return the gateway to an address; the address itself if no gateway is needed."""
+        route = self.to(address)
+        return route.gateway if route is not None and route.gateway else address
+
+
+def _prefix(address: str, length: int) -> int:
+    parsed = ipaddress.ip_address(address)
+    return int(parsed) >> (parsed.max_prefixlen - length)
+
+
 _Wrong = tuple[_Asked, RouteAnswer]
 
 
@@ -252,48 +359,65 @@ class _Cause(NamedTuple):
 
 def _findings(host: Network, wrong: list[_Wrong]) -> Iterator[NodeFinding]:
     """Yield a finding for each cause."""
-    causes = grouped((_cause(host, one, answer), (one, answer)) for one, answer in wrong)
-    for cause, alike in causes.items():
+    causes = grouped(((_cause(host, one, answer), one.marking), (one, answer)) for one, answer in wrong)
+    for (cause, marking), alike in causes.items():
         kinds = [kind for kind in _CANNOT if kind in {one.kind for one, _ in alike}]
         containers = tuple(dict.fromkeys(id_of(one.attachment) for one, _ in alike if one.attachment is not None))
         devices = dict.fromkeys(name for one, _ in alike for name in one.devices if "leads over" in cause.seen)
         seen = f"{cause.seen}, not over {some(list(devices))}" if devices else cause.seen
+        cannot = [_CANNOT[kind] for kind in kinds]
         if kinds[0] == "out" and devices:
-            yield _other_way_out(host, cause._replace(seen=seen), *alike[0], containers)
+            yield _other_way_out(host, cause._replace(seen=seen), alike[0], containers, cannot[1:])
             continue
         # A VPN may be meant to have all packets of containers.
         is_meant = kinds[0] in _MAY_BE_MEANT or (kinds[0] == "near" and "leads over" in cause.seen)
         severity: Severity = "note" if is_meant else "warning" if kinds[0] == "near" else "error"
         yield NodeFinding(
-            "interfaces", severity, "route-stolen", cause.subject, seen,
-            f"{_CANNOT[kinds[0]]}{'; somebody may want this' * is_meant}",
+            "interfaces", severity, "route-stolen", cause.subject, f"because of {marking}, {seen}" if marking else seen,
+            f"{cannot[0]}{'; somebody may want this' * is_meant}",
             f"{'if nobody wants this' if is_meant else cause.before}: {cause.command}", (), containers,
         )  # fmt: skip
 
 
 def _other_way_out(
-    host: Network, cause: _Cause, one: _Asked, answer: RouteAnswer, containers: tuple[str, ...]
+    host: Network, cause: _Cause, wrong: _Wrong, containers: tuple[str, ...], cannot: list[str]
 ) -> NodeFinding:
-    """Return the finding about packets to other networks that do not take the default route."""
+    """Return the finding about packets to other networks that do not take the default route.
+
+    ``cannot``: what the containers cannot do, too.
+    """
+    one, answer = wrong
     link = next((link for link in host.links.values() if link.index == answer.ifindex), None)
-    rule = next((rule for rule in host.routing_rules if _leads(rule, one.question, answer.table)), None)
-    by_rule = f"because of the routing rule {rule.priority}, " if rule is not None else ""
+    rule = next((rule for rule in host.routing_rules if _leads(host, rule, one.question, answer.table)), None)
+    causes = [f"the routing rule {rule.priority}"] if rule is not None else []
+    causes += [one.marking] if one.marking else []
+    because = f"because of {' and '.join(causes)}, " if causes else ""
     is_dead = link is not None and not link.has_carrier
     meaning = "the packets of containers to other networks take this way; a VPN may want this"
     if is_dead:
         meaning = "the containers cannot reach other networks: the interface is up, but nothing is connected to it"
+    meaning = "; ".join([meaning, *cannot])
     return NodeFinding(
-        "interfaces", "warning" if is_dead else "note", "other-way-out", cause.subject, f"{by_rule}{cause.seen}",
+        "interfaces", "warning" if is_dead else "note", "other-way-out", cause.subject, f"{because}{cause.seen}",
         meaning, f"{'if the VPN or tunnel has ended' if is_dead else 'if nobody wants this'}: {cause.command}", (),
         containers,
     )  # fmt: skip
 
 
-def _leads(rule: RoutingRule, question: RouteQuestion, table: int) -> bool:
-    """Return whether a rule probably leads packets to a table: marks are not known here."""
-    is_end = _is_in(rule.source, question.source) and _is_in(rule.destination, question.target)
-    is_own = table not in _TABLES and rule.table == table
-    return is_own and is_end and rule.version == _version(question.target)
+def _leads(network: Network, rule: RoutingRule, question: RouteQuestion, table: int) -> bool:
+    """Return whether a rule probably leads packets to a table: ports and users are not known here."""
+    return table not in _TABLES and rule.table == table and _takes(network, rule, question)
+
+
+def _takes(network: Network, rule: RoutingRule, question: RouteQuestion) -> bool:
+    """Return whether a routing rule is for packets."""
+    device = next((link.name for link in network.links.values() if link.index == question.arrives_on), "lo")
+    value, mask = rule.mark or (0, 0)
+    is_met = (
+        rule.interface in {"", device} and question.mark & mask == value
+        and _is_in(rule.source, question.source) and _is_in(rule.destination, question.target)
+    )  # fmt: skip
+    return rule.version == _version(question.target) and is_met is not rule.is_negated
 
 
 def _cause(network: Network, one: _Asked, answer: RouteAnswer, netns: str = "") -> _Cause:
@@ -367,30 +491,32 @@ def _removal(rule: RoutingRule) -> str:
     """Return the command that removes a rule, and no other: agents give one priority to many rules."""
     ip = "ip -6" if rule.version == 6 else "ip"  # noqa: PLR2004 - the version of IP
     table = f" lookup {rule.table}" if rule.table else ""
-    return f"{ip} rule del priority {rule.priority}{_ends_of(rule, 'iif')}{table}"
+    return f"{ip} rule del priority {rule.priority}{_ends_of(rule, is_command=True)}{table}"
 
 
-def _ends_of(rule: RoutingRule, word_of_interface: str = "over") -> str:
-    ends = (("from", rule.source), ("to", rule.destination), (word_of_interface, rule.interface))
-    return "".join(f" {word} {end}" for word, end in ends if end)
+def _ends_of(rule: RoutingRule, *, is_command: bool = False) -> str:
+    """Return the conditions of a rule, in words or as a command has them."""
+    value, mask = rule.mark or (0, 0)
+    mark = (f"{value:#x}/{mask:#x}" if is_command or mask != _WHOLE_MARK else f"{value:#x}") if rule.mark else ""
+    ends = (
+        ("from", rule.source), ("to", rule.destination), ("iif" if is_command else "over", rule.interface),
+        ("fwmark" if is_command else "with the mark", mark),
+    )  # fmt: skip
+    text = "".join(f" {word} {end}" for word, end in ends if end)
+    return f" {'not' if is_command else 'other than those'}{text}" if rule.is_negated else text
 
 
 def _decider(network: Network, question: RouteQuestion) -> tuple[RoutingRule | None, IPRoute | None]:
-    """Return the rule, and the route that it leads to if there is one, which probably cause an error of the kernel."""
-    version, names = _version(question.target), {link.index: link.name for link in network.links.values()}
+    """Return the rule, and the route that it leads to if there is one, which probably cause an error of the kernel.
+
+    The kernel does not name them with its error.
+    """
+    routes = Routes(network)
     for rule in network.routing_rules:
-        is_asked = (
-            rule.version == version and rule.is_whole and rule.interface in {"", names.get(question.arrives_on, "lo")}
-            and _is_in(rule.destination, question.target) and _is_in(rule.source, question.source)
-        )  # fmt: skip
-        routes = [
-            (-int(route.destination.rpartition("/")[2]), route.metric, place)
-            for place, route in enumerate(network.routes if is_asked else ())
-            if route.table == rule.table and _version(route.destination) == version
-            and _is_in(route.destination, question.target)
-        ]  # fmt: skip
-        if is_asked and (rule.drops or routes):
-            return rule, network.routes[min(routes)[2]] if routes else None
+        is_asked = rule.is_whole and _takes(network, rule, question)
+        route = routes.to(question.target, rule.table) if is_asked else None
+        if is_asked and (rule.drops or route is not None):
+            return rule, route
     return None, None
 
 

@@ -38,8 +38,8 @@ _RTM_NEWADDR, _RTM_DELADDR, _RTM_GETADDR = 20, 21, 22
 _RTM_NEWROUTE, _RTM_GETROUTE = 24, 26
 _RTM_NEWNEIGH, _RTM_GETNEIGH = 28, 30
 _RTM_NEWRULE, _RTM_GETRULE = 32, 34
-_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_TABLE = 1, 2, 3, 6, 15
-_FRA_KNOWN = {_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, 14, _FRA_TABLE, 19, 21}
+_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_FWMARK, _FRA_TABLE, _FRA_FWMASK = 1, 2, 3, 6, 10, 15, 16
+_FRA_KNOWN = {_FRA_DST, _FRA_SRC, _FRA_IIFNAME, _FRA_PRIORITY, _FRA_FWMARK, 14, _FRA_TABLE, _FRA_FWMASK, 19, 21}
 """Also FRA_SUPPRESS_PREFIXLEN (if it suppresses nothing), FRA_PAD and FRA_PROTOCOL. The others are conditions."""
 _FIB_RULE_INVERT = 2
 _RTM_NEWNSID, _RTM_GETNSID, _NETNSA_NSID, _NETNSA_FD = 88, 90, 1, 3
@@ -56,6 +56,7 @@ _NUD_UNRESOLVED = 0x01 | 0x20  # the states INCOMPLETE and FAILED
 _IFA_ADDRESS, _IFA_LOCAL, _IFA_BROADCAST, _IFA_FLAGS = 1, 2, 4, 8
 _NO_PREFIX_ROUTE = 0x200
 _RTA_DST, _RTA_SRC, _RTA_IIF, _RTA_OIF, _RTA_GATEWAY, _RTA_PRIORITY, _RTA_TABLE = 1, 2, 3, 4, 5, 6, 15
+_RTA_MARK = 16
 _WITH_TABLE_AND_MATCH = 0x1000 | 0x2000  # RTM_F_LOOKUP_TABLE, RTM_F_FIB_MATCH
 _ROUTE_TYPES = {1: "", 2: "local", 3: "broadcast", 4: "anycast", 5: "multicast", 6: "blackhole", 7: "unreachable",
                 8: "prohibit", 9: "throw", 10: "nat"}  # fmt: skip
@@ -159,11 +160,13 @@ class RouteQuestion(NamedTuple):
         target: the IP address that they are sent to.
         source: the IP address that they are sent from, or "".
         arrives_on: the index of the interface on which they arrive; 0: they are sent in this namespace.
+        mark: the mark that rules of iptables or nft give them (fwmark), or 0.
     """
 
     target: str
     source: str = ""
     arrives_on: int = 0
+    mark: int = 0
 
 
 class RouteAnswer(NamedTuple):
@@ -189,7 +192,7 @@ class RouteAnswer(NamedTuple):
 
 
 class RoutingRule(NamedTuple):
-    """A rule that chooses the routing table for packets, by their source, destination and interface.
+    """A rule that chooses the routing table for packets, by their source, destination, interface and mark.
 
     Attributes:
         version: the version of IP.
@@ -199,7 +202,9 @@ class RoutingRule(NamedTuple):
         table: the number of the table; 0 for none.
         drops: whether the rule drops the packets.
         destination: the network of the packets' destination, "" for all.
-        is_whole: whether nothing else decides: no mark, no port, no user.
+        is_whole: whether nothing else decides: no port, no user.
+        mark: their mark and its mask, None for all.
+        is_negated: whether it is for all packets but these.
     """
 
     version: int
@@ -210,6 +215,8 @@ class RoutingRule(NamedTuple):
     drops: bool
     destination: str = ""
     is_whole: bool = True
+    mark: tuple[int, int] | None = None
+    is_negated: bool = False
 
 
 class BridgeEntry(NamedTuple):
@@ -496,7 +503,11 @@ def _routing_rule(body: bytes) -> RoutingRule | None:
         table=_number(attributes.get(_FRA_TABLE)) or table,
         drops=action in _DROPPING_TYPES,
         destination=_network(family, destination, length) if destination else "",
-        is_whole=not attributes.keys() - _FRA_KNOWN and not flags & _FIB_RULE_INVERT,
+        is_whole=not attributes.keys() - _FRA_KNOWN,
+        mark=(_number(attributes.get(_FRA_FWMARK)), _number(attributes[_FRA_FWMASK]))
+        if _FRA_FWMASK in attributes
+        else None,
+        is_negated=bool(flags & _FIB_RULE_INVERT),
     )
 
 
@@ -561,7 +572,8 @@ def _way_body(question: RouteQuestion) -> bytes:
     source_length = length if question.source else 0
     body = _ROUTE.pack(family, length, source_length, 0, 0, 0, 0, 0, _WITH_TABLE_AND_MATCH)
     body += b"".join(attribute(kind, socket.inet_pton(family, address)) for kind, address in ends if address)
-    return body + (attribute(_RTA_IIF, struct.pack("=I", question.arrives_on)) if question.arrives_on else b"")
+    numbers = [(_RTA_IIF, question.arrives_on), (_RTA_MARK, question.mark)]
+    return body + b"".join(attribute(kind, struct.pack("=I", number)) for kind, number in numbers if number)
 
 
 def _way(body: bytes) -> RouteAnswer:

@@ -6,6 +6,7 @@ The conditions of nft are read into the options of iptables, so that both follow
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from libcni.kernel.rules import Rule
@@ -45,6 +46,7 @@ _VERDICTS = {
 }  # fmt: skip
 _WITH_VALUE = {"packets", "bytes", "prefix", "level", "flags", "group"}
 """The words of ``counter`` and ``log`` that are followed by a value."""
+_OPERATORS = {"&", "|", "^", "and", "or", "xor"}
 _ALL_FLAGS = "FIN,SYN,RST,PSH,ACK,URG"
 _NO_CONDITIONS = {
     "notrack",
@@ -124,7 +126,7 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912
     verdict = ""
     words = iter(_words(rule))
     before = ""
-    for word in words:
+    while word := next(words, ""):
         if word in _WITH_VALUE and before != "tcp":  # whose flags are a condition
             next(words, "")
         elif word in {"jump", "goto"}:
@@ -135,7 +137,9 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912
         elif option := _OPTIONS.get((word,)) or _OPTIONS.get((before, word)):
             value = next(words, "")
             if option == "--mark" and value == "set":
-                continue  # what it sets is no condition, nor are the values behind it
+                words = _behind_value(words)  # what it sets is no condition
+                before = ""
+                continue
             mask = f"/{next(words, '')}" if option == "--mark" and value in {"&", "and"} else ""
             value = next(words, "") if mask else value
             is_negated = value == "!="
@@ -167,6 +171,17 @@ def read_rule(rule: Rule) -> tuple[list[Condition], str]:  # noqa: C901, PLR0912
             conditions.append(Condition(""))
         before = word
     return conditions, verdict
+
+
+def _behind_value(words: Iterator[str]) -> Iterator[str]:
+    """Return the words behind a value, such as ``0x1`` or ``meta mark & 0xff | 0x1``."""
+    word = "|"
+    while word in _OPERATORS:
+        word = next(words, "")
+        if word in {"meta", "ct"}:
+            next(words, "")
+        word = next(words, "")
+    return chain([word], words)
 
 
 def _limit(words: Iterator[str]) -> Condition:

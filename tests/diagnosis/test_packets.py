@@ -343,6 +343,27 @@ def test_ranges_of_a_set_of_ipset_may_overlap() -> None:
     assert ipaddress.ip_address("11.0.0.1") not in found
 
 
+@pytest.mark.parametrize(
+    ("rules", "mark"),
+    [
+        ('iifname "cni0" meta mark set 0x00000001', 1),
+        ('iifname "cni0" meta mark set 0x00000001\nmeta mark set meta mark & 0x000000f0 | 0x00000004', 4),
+        ('iifname "cni0" counter packets 1 bytes 2 meta mark set meta mark | 0x00000010 accept\nmeta mark set 0x3', 16),
+        ("meta mark set 0x00000001\nmeta mark 0x00000002 accept\nmeta mark 0x00000001 meta mark set 0x00000008", 8),
+        ("udp dport 53 meta mark set 0x00000001", 0),
+        ('iifname "docker0" meta mark set 0x00000001', 0),
+        ("ct mark != 0x00000000 meta mark set ct mark", None),
+        ("meta mark set ct mark", None),
+        ("ip saddr @own meta mark set 0x00000001", None),
+    ],
+)
+def test_the_mark_of_a_packet_when_the_kernel_chooses_its_route(rules: str, mark: int | None) -> None:
+    text = f"table inet m {{\nchain p {{\ntype filter hook prerouting priority mangle; policy accept;\n{rules}\n}}\n}}"
+    packet = Packet(ipaddress.ip_address(ADDRESS), CNI0, port=("tcp", -1))
+    assert Forwarding({"nft": {"inet m": nft_table("inet m", text)}}).mark(packet, "prerouting")[0] == mark
+    assert Forwarding({"nft": {"inet m": nft_table("inet m", text)}}).mark(packet, "output")[0] == 0
+
+
 def test_a_mark_that_another_table_may_set_decides_nothing() -> None:
     """As kube-router marks what its network policies allow; nat marks connections to services alone."""
     refused = "-A FORWARD -m mark ! --mark 0x1/0x1 -j REJECT"

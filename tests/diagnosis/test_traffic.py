@@ -20,8 +20,8 @@ import libcni.kernel.echo
 from diagnosis.conftest import OperatorNode
 from diagnosis.made import BRIDGE, MadeNode
 from libcni.diagnosis import NodeFinding, traffic
-from libcni.diagnosis.probes import Routes
 from libcni.diagnosis.report import Checked, NotChecked, Observation
+from libcni.diagnosis.ways import Routes
 from libcni.kernel.echo import Echo, EchoRequest, send_echoes
 from libcni.kernel.namespace import namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, Network, RouteAnswer

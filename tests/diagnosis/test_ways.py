@@ -11,10 +11,11 @@ from nodes import Namespace
 
 from diagnosis.made import BRIDGE, IPAM, MadeNode
 from libcni.diagnosis.interfaces import check_interfaces
-from libcni.diagnosis.report import NodeFinding
+from libcni.diagnosis.report import NodeFinding, NotChecked, Observations
 from libcni.kernel.foreign import ways_in
 from libcni.kernel.namespace import NamespaceId, namespace_identity
 from libcni.kernel.netlink import IPRoute, Link, RouteAnswer, RouteQuestion, read_network
+from libcni.kernel.rules import Table
 from libcni.testing import wait_until
 
 pytestmark = pytest.mark.real
@@ -28,6 +29,7 @@ class Routed:
 
     def __init__(self, made: MadeNode, host: Namespace) -> None:
         self.made, self.host = made, host
+        self.table, self.rules = "mangle", list[str]()
         made.attach("b1")
         made.attach("b2")
         made.attach("p1", PTP, address="10.2.0.2", gateway="10.2.0.1")
@@ -58,9 +60,18 @@ class Routed:
         assert identity is not None
         return ways_in((path, identity), questions)
 
-    def findings(self) -> list[NodeFinding]:
+    def observations(self) -> Observations:
         reading = replace(self.made.reading(), host=read_network(), look_up=self.look_up)
-        found = [one for one in check_interfaces(reading) if isinstance(one, NodeFinding)]
+        for rule in self.rules:
+            reading.rules["iptables"].setdefault(self.table, Table()).add(rule.split()[1], tuple(rule.split()))
+        return check_interfaces(reading)
+
+    def not_checked(self) -> list[tuple[str, str]]:
+        found = [one for one in self.observations() if isinstance(one, NotChecked)]
+        return [(one.subject, one.reason) for one in found if "mark" in one.subject]
+
+    def findings(self) -> list[NodeFinding]:
+        found = [one for one in self.observations() if isinstance(one, NodeFinding)]
         return [one for one in found if "route" in one.name or one.name == "other-way-out"]
 
 
@@ -197,6 +208,68 @@ def test_packets_to_other_networks_that_do_not_take_the_default_route(
 
 
 SECOND = "ip link add up1 type bridge; ip link set up1 up; ip addr add 198.51.100.1/24 dev up1"
+
+
+WAN = (
+    "link add wan2 type bridge; ip link set wan2 up; ip addr add 198.51.100.1/24 dev wan2; "
+    "ip route add default dev wan2 table 101"
+)
+OUT = "of table 101 leads over wan2, not over up0"
+MARKED = (
+    # table, rules, routing rule, name, what is seen, containers
+    ("mangle", ["-i br0 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "other-way-out",
+     ("and the mark 0x1 of the rule -A PREROUTING -i br0 -j MARK", OUT), "b1 b2"),
+    ("mangle", ["-s 10.1.0.2/32 -j MARK --set-xmark 0x5/0xff"], "fwmark 5/0xf lookup 101", "other-way-out",
+     ("the mark 0x5 of", OUT), "b1"),
+    ("raw", ["-i br0 -p tcp -m tcp --dport 443 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101",
+     "other-way-out", ("for tcp 443, ", OUT), "b1 b2"),
+    ("mangle", ["-i br0 -p udp -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101",
+     "other-way-out", ("for udp, ", OUT), "b1 b2"),
+    ("mangle", ["-i br0 -j OWN", "OWN -j MARK --set-xmark 0x2/0x2",
+                "OWN -m mark --mark 0x2/0x2 -j MARK --set-xmark 0x1/0x0"],
+     "fwmark 3 lookup 101", "other-way-out", ("the mark 0x3 of", OUT), "b1 b2"),
+    ("mangle", ["-i br0 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 prohibit", "route-stolen",
+     ("because of the mark 0x1 of", "this rule drops the packets with the mark 0x1"), "b1 b2"),
+    ("mangle", ["-i up0 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "route-stolen",
+     ("because of the mark 0x1 of", "leads over wan2, not over"), "b1 b2 p1"),
+    ("mangle", ["-i br0 ! -d 198.51.100.0/24 -j MARK --set-xmark 0x7/0xffffffff"], "fwmark 7 lookup 101",
+     "other-way-out", ("the mark 0x7 of", OUT), "b1 b2"),
+    # These packets get no mark, or none that the routing rule asks for.
+    ("mangle", ["-i br0 -j ACCEPT", "-i br0 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "", (), ""),
+    ("mangle", ["-i br0 -g OWN", "OWN -p tcp -j RETURN", "-j MARK --set-xmark 0x1/0xffffffff"],
+     "iif br0 fwmark 1 lookup 101", "", (), ""),
+    ("mangle", ["-i br0 -j MARK --set-xmark 0x2/0xffffffff"], "fwmark 1 lookup 101", "", (), ""),
+    ("mangle", ["-i br9 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "", (), ""),
+    ("mangle", ["-m addrtype --dst-type LOCAL -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "", (), ""),
+    ("filter", ["-i br0 -j MARK --set-xmark 0x1/0xffffffff"], "fwmark 1 lookup 101", "", (), ""),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("table", "rules", "routing_rule", "name", "seen", "containers"), MARKED)
+def test_a_mark_that_leads_packets_to_another_table(
+    routed: Routed, table: str, rules: list[str], routing_rule: str, name: str, seen: tuple[str, ...], containers: str
+) -> None:
+    routed.host.run("sh", "-ec", f"ip {WAN}; ip rule add {routing_rule}")
+    chain = "FORWARD" if table == "filter" else "PREROUTING"
+    routed.rules = [f"-A {rule}" if rule.startswith("OWN") else f"-A {chain} {rule}" for rule in rules]
+    routed.table = table
+    found = routed.findings()
+    assert {one.name for one in found} == ({name} if name else set())
+    for text in seen:
+        assert any(text in one.seen for one in found), [one.seen for one in found]
+    assert {one for each in found for one in each.containers} == {f"{one}:eth0" for one in containers.split()}
+    for one in found:
+        routed.host.run("sh", "-ec", one.remedy.partition(": " if "run: " not in one.remedy else "run: ")[2])
+    assert routed.findings() == []
+
+
+def test_a_mark_that_is_not_known_is_not_checked(routed: Routed) -> None:
+    routed.rules = ["-A PREROUTING -i br0 -m set --match-set own src -j MARK --set-xmark 0x1/0xffffffff"]
+    assert routed.not_checked() == []
+    routed.host.run("sh", "-ec", f"ip {WAN}; ip rule add fwmark 1 lookup 101")
+    [(subject, reason)] = routed.not_checked()
+    assert subject == "routes of packets with a mark (ip rule fwmark)"
+    assert "--match-set own src" in reason
 
 
 @pytest.mark.parametrize(("value", "is_found"), [(1, True), (2, False), (0, False)])

@@ -238,6 +238,7 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         "ip rule add not from 10.9.0.0/16 lookup 100 pref 104",
         "ip -6 rule add from fd09::/64 prohibit pref 105",
         "ip rule add from all lookup main suppress_prefixlength 0 pref 106",
+        "ip rule add dport 25 lookup 100 pref 107",
     ):
         program, *words = command.split()
         # With the newest plugins their directory is on PATH, and one of them is called as iproute2's bridge.
@@ -264,12 +265,15 @@ def test_what_ip_has_set_is_read(container: Namespace) -> None:
         assert end.mac not in {entry.mac for entry in entries}
         own = {(4, 0, 255), (4, 32766, 254), (4, 32767, 253), (6, 0, 255), (6, 32766, 254)}
         rules = [rule for rule in talk.routing_rules() if (rule.version, rule.priority, rule.table) not in own]
-        assert [tuple(rule) for rule in rules if rule.is_whole] == [
-            (4, 100, "10.9.0.0/26", "", 100, False, "", True), (4, 101, "", "br0", 0, True, "", True),
-            (4, 103, "", "", 100, False, "10.9.0.0/16", True),
-            (4, 106, "", "", netlink.MAIN_TABLE, False, "", True), (6, 105, "fd09::/64", "", 0, True, "", True),
+        made = netlink.RoutingRule
+        assert [rule for rule in rules if rule.is_whole] == [
+            made(4, 100, "10.9.0.0/26", "", 100, drops=False), made(4, 101, "", "br0", 0, drops=True),
+            made(4, 102, "", "", 100, drops=False, mark=(7, 0xFFFFFFFF)),
+            made(4, 103, "", "", 100, drops=False, destination="10.9.0.0/16"),
+            made(4, 104, "10.9.0.0/16", "", 100, drops=False, is_negated=True),
+            made(4, 106, "", "", netlink.MAIN_TABLE, drops=False), made(6, 105, "fd09::/64", "", 0, drops=True),
         ]  # fmt: skip
-        assert [rule.priority for rule in rules if not rule.is_whole] == [102, 104], "a mark, and a negation"
+        assert [rule.priority for rule in rules if not rule.is_whole] == [107], "a port"
         asked = [
             RouteQuestion("10.9.0.7"), RouteQuestion("10.9.0.2"), RouteQuestion("192.0.2.1", "10.9.0.7", bridge.index),
             RouteQuestion("fd0a::7"), RouteQuestion("198.51.100.1"),
