@@ -11,10 +11,11 @@ from typing import Final
 import libcni.kernel.system as system
 
 _EVENT = struct.Struct("=iIII")
-_IN_MODIFY, _IN_ATTRIB, _IN_MOVED, _IN_CREATE, _IN_DELETE = 0x2, 0x4, 0xC0, 0x100, 0x200
+_IN_MODIFY, _IN_ATTRIB, _IN_MOVED_FROM, _IN_MOVED_TO, _IN_CREATE, _IN_DELETE = 0x2, 0x4, 0x40, 0x80, 0x100, 0x200
 _IN_DELETE_SELF, _IN_MOVE_SELF, _IN_UNMOUNT, _IN_Q_OVERFLOW, _IN_IGNORED = 0x400, 0x800, 0x2000, 0x4000, 0x8000
 _IN_ONLYDIR = 0x1000000
-_MASK = _IN_MODIFY | _IN_ATTRIB | _IN_MOVED | _IN_CREATE | _IN_DELETE | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
+_GETS, _LOSES = _IN_CREATE | _IN_MOVED_TO, _IN_DELETE | _IN_MOVED_FROM
+_MASK = _IN_MODIFY | _IN_ATTRIB | _GETS | _LOSES | _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_ONLYDIR
 _ENDS = _IN_DELETE_SELF | _IN_MOVE_SELF | _IN_UNMOUNT | _IN_IGNORED
 _MOST_READS = 100
 """The kernel keeps 16,384 events by default, which is fewer reads. More is a program that writes all the time."""
@@ -40,9 +41,12 @@ class DirectoryWatch:
         self._descriptor: int = system.watch_directory(directory, _MASK)
         _watches.add(self)
 
-    def changed(self) -> set[str] | None:
-        """Return the names of the files that have changed since the previous call; None: any file may have changed."""
-        names: set[str] = set()
+    def changed(self) -> dict[str, bool | None] | None:
+        """Return the files that have changed since the previous call; None: any file may have changed.
+
+        The value tells whether a file has got the name, or has lost it; None: a file of this name was written.
+        """
+        names: dict[str, bool | None] = {}
         for _ in range(_MOST_READS):
             try:
                 data = system.read_events(self._descriptor)
@@ -55,8 +59,8 @@ class DirectoryWatch:
                 return None
         return None
 
-    def _add(self, data: bytes, names: set[str]) -> bool:
-        """Add the names of events; return False if events were lost, or if no more will come."""
+    def _add(self, data: bytes, names: dict[str, bool | None]) -> bool:
+        """Add the files of events; return False if events were lost, or if no more will come."""
         at, is_whole = 0, True
         while at < len(data):
             _, mask, _, length = _EVENT.unpack_from(data, at)
@@ -64,7 +68,9 @@ class DirectoryWatch:
             self.is_over = self.is_over or bool(mask & _ENDS)
             is_whole = is_whole and not mask & (_ENDS | _IN_Q_OVERFLOW)
             if length:
-                names.add(os.fsdecode(data[at : at + length].rstrip(b"\0")))
+                name = os.fsdecode(data[at : at + length].rstrip(b"\0"))
+                # A file that has lost its name is still reported when it is written.
+                names[name] = bool(mask & _GETS) if mask & (_GETS | _LOSES) else names.get(name)
             at += length
         return is_whole
 

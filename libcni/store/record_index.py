@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 
 import libcni.kernel.system as system
@@ -39,6 +39,7 @@ class RecordIndex:
     def __init__(self, results: str) -> None:
         self._results = results
         self._view: View = View(results, (0, 0, 0), None)
+        self._has_listed = False
 
     def is_quick(self) -> bool:
         """Return whether a look now takes less than a millisecond or two."""
@@ -63,6 +64,21 @@ class RecordIndex:
             return View(self._results, (0, 0, 0), None)
         except OSError as error:
             raise record_error("cannot be listed", self._results, error) from error
+
+    def names_with(self, part: str, directory: int) -> Iterator[str]:
+        """Yield the names of files that contain ``part``, and those that are a hash, which may stand for it.
+
+        Raises OSError if they cannot be listed. ``directory``: a descriptor of the directory of records.
+        """
+        # Most programs that ask once ask no more, and a watch takes longer than one listing of a few files. Whoever
+        # wants all may pause in between, so it gets one at a time.
+        if part and self._has_listed:
+            names: Iterable[str] = self._current(directory).present(directory)
+            yield from (name for name in names if part in name or name[0] == "~")
+            return
+        self._has_listed = self._has_listed or bool(part)
+        with system.scandir(directory) as entries:
+            yield from (entry.name for entry in entries if part in entry.name or entry.name[0] == "~")
 
     def _current(self, directory: int) -> View:
         """Return the view of a directory; a new one if there is none, or if its watch is over."""
@@ -101,7 +117,8 @@ class View:
         self._changed: dict[str, int] = {}
         self._serial = 0
         # How often the changes were unknown, and up to which time all files were examined since then.
-        self._losses, self._examined = 1, 0
+        self._losses, self._examined, self._listed = 1, 0, 0
+        self._present: set[str] = set()
 
     def is_quick(self) -> bool:
         """Return whether ``update`` takes less than a millisecond or two."""
@@ -114,9 +131,23 @@ class View:
             names = self._watch.changed() if self._watch is not None else None
             if names is None:
                 self._losses += 1
+                self._present.clear()
             elif names:
                 self._mark(names)
+                self._present.update(name for name, is_there in names.items() if is_there)
+                self._present.difference_update(name for name, is_there in names.items() if is_there is False)
             return self._watch is None or not self._watch.is_over
+
+    def present(self, directory: int) -> list[str]:
+        """Return the names of all files, and perhaps of some that have lost theirs just now. Raises OSError."""
+        losses = self._losses
+        names = system.listdir(directory) if self._listed < losses else ()
+        with self._lock:
+            if self._listed < losses == self._losses:
+                # Names that came since the loss are known already.
+                self._present.update(names)
+                self._listed = losses
+            return [*{*self._present, *names}]
 
     def _mark(self, names: Iterable[str]) -> None:
         self._serial += 1

@@ -121,10 +121,9 @@ class RecordStore:
     def _scan(self, part: str) -> Iterator[tuple[str, int]]:
         """Yield (file name, directory descriptor) of each name that contains ``part`` or is a hash."""
         try:
-            with Directory(self.results) as directory, system.scandir(directory) as entries:
-                for entry in entries:
-                    if part in entry.name or entry.name[0] == "~":
-                        yield entry.name, directory
+            with Directory(self.results) as directory:
+                for name in self.index.names_with(part, directory):
+                    yield name, directory
         except FileNotFoundError:
             return
         except OSError as error:

@@ -35,6 +35,9 @@ def failure(number: int, what: str = "") -> OSError:
     return OSError(number, os.strerror(number), what)
 
 
+_WRITTEN, _CREATED, _REMOVED = 0x2, 0x100, 0x200
+"""The kernel's numbers of changes."""
+
 _PAGE_BYTES = 128
 """Small, so that a record has several."""
 
@@ -142,10 +145,10 @@ class OpenFile:
 
 @dataclass(eq=False)
 class Watch:
-    """A watch on a directory: the names of the files that have changed since they were last read."""
+    """A watch on a directory: the files that have changed since they were last read, each with the kind of change."""
 
     directory: Directory
-    names: list[str] = field(default_factory=list)
+    names: list[tuple[str, int]] = field(default_factory=list)
 
 
 class Disk:
@@ -216,18 +219,18 @@ class Disk:
                 del directory.entries[name]
             else:
                 directory.entries[name] = inode
-            self._tell(directory, name)
+            self._tell(directory, name, _REMOVED if inode is None else _CREATED)
         self._journal.append(names)
 
     def tell(self, file: OpenFile) -> None:
         """Tell those who watch its directory that a file was written."""
         if file.place is not None:
-            self._tell(*file.place)
+            self._tell(*file.place, _WRITTEN)
 
-    def _tell(self, directory: Directory, name: str) -> None:
+    def _tell(self, directory: Directory, name: str, kind: int) -> None:
         for watch in self.watches:
             if watch.directory is directory:
-                watch.names.append(name)
+                watch.names.append((name, kind))
 
     def commit(self, count: int | None = None) -> None:
         """Make the oldest changes of names safe, or all."""

@@ -15,6 +15,7 @@ import logging
 import os
 import posixpath
 import socket
+import struct
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -293,8 +294,10 @@ class SimSystem:
         """Return what has changed. Nobody else runs meanwhile: the caller has a lock of its threads."""
         watch = self._file(descriptor).inode
         assert isinstance(watch, Watch)
-        sim().touch("results/", *watch.directory.entries, *watch.names, change=False)
-        data = b"".join(b"\1\0\0\0\2\0\0\0\0\0\0\0" + _counted(name) for name in watch.names)
+        sim().touch("results/", *watch.directory.entries, *(name for name, _ in watch.names), change=False)
+        data = b"".join(
+            struct.pack("=iIII", 1, kind, 0, len(name) + 1) + name.encode() + b"\0" for name, kind in watch.names
+        )
         watch.names.clear()
         return data
 
@@ -518,10 +521,6 @@ class SimSocket:
     def close(self) -> None:
         with contextlib.suppress(OSError):
             SYSTEM.close(self._descriptor)
-
-
-def _counted(name: str) -> bytes:
-    return (len(name) + 1).to_bytes(4, sys.byteorder) + name.encode() + b"\0"
 
 
 def _packed(mac: str) -> bytes:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from processes import fork, wait
 
+from libcni.kernel import system
 from libcni.kernel.regular_file import read_with_status
 from libcni.store import files, record_index, records
 from libcni.store.model import READY, Ours
@@ -184,6 +187,66 @@ def test_a_record_whose_file_is_replaced_when_it_begins_is_written_no_more(
         journal.write("started")
         assert not journal.has_name()
     assert (tmp_path / "results/net-c1-eth0").read_text() == "theirs"
+
+
+def names(index: RecordIndex, results: Path, part: str) -> list[str]:
+    with files.Directory(str(results)) as directory:
+        return sorted(index.names_with(part, directory))
+
+
+@pytest.mark.parametrize("is_watched", [True, False])
+def test_names_are_listed_once_and_then_as_they_are_now(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch, *, is_watched: bool
+) -> None:
+    """Without that, each question for the records of one container would list those of all."""
+    if not is_watched:
+        monkeypatch.setattr(record_index, "DirectoryWatch", _refuse)
+    listed: list[object] = []
+    listdir, scandir = system.listdir, system.scandir
+
+    def count(call: Any, directory: int) -> Any:
+        listed.append(directory)
+        return call(directory)
+
+    monkeypatch.setattr(system, "listdir", partial(count, listdir))
+    monkeypatch.setattr(system, "scandir", partial(count, scandir))
+    for name in ("net-c1-eth0", "net-c10-eth0", "net-c2-eth0", "~0123"):
+        put(results, name)
+    assert names(index, results, "-c1-") == ["net-c1-eth0", "~0123"]
+    for _ in range(3):
+        assert names(index, results, "-c1-") == ["net-c1-eth0", "~0123"]
+    put(results, "other-c1-eth1")
+    (results / "~0123").unlink()
+    assert names(index, results, "-c1-") == ["net-c1-eth0", "other-c1-eth1"]
+    (results / "net-c1-eth0").unlink()
+    (results / "other-c1-eth1").rename(results / "other-c2-eth1")
+    assert names(index, results, "-c1-") == []
+    assert names(index, results, "-c2-") == ["net-c2-eth0", "other-c2-eth1"]
+    assert len(listed) == (2 if is_watched else 7), "the first listing makes no watch"
+    if index._view._watch is not None:
+        monkeypatch.setattr(index._view._watch, "changed", lambda: None)
+    put(results, "net-c3-eth0")
+    assert names(index, results, "-c3-") == ["net-c3-eth0"]
+
+
+def test_a_name_that_comes_during_the_listing_is_kept(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread learns of it, so the kernel reports it to this one no more."""
+    put(results, "net-c1-eth0")
+    names(index, results, "-c1-")
+    listdir = system.listdir
+
+    def overtaken(directory: int) -> list[str]:
+        old = listdir(directory)
+        put(results, "net-c2-eth0")
+        index._view.collect()
+        return old
+
+    with monkeypatch.context() as patch:
+        patch.setattr(system, "listdir", overtaken)
+        names(index, results, "-c1-")
+    assert names(index, results, "-c2-") == ["net-c2-eth0"]
 
 
 @pytest.mark.parametrize("is_watched", [True, False])
