@@ -166,6 +166,9 @@ def whole_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
 
 def short_names(cni: libcni.CNIConfig, names: Iterable[str]) -> list[str]:
     """Return the shortest form of each attachment ``ID:IFNAME`` that ``whole_names`` accepts, for example a pod."""
+    names = list(names)
+    if not names:
+        return []
     try:
         recorded = [one for one in cni.get_cached_attachments() if one.container_id and one.ifname != "lo"]
     except libcni.RecordError:

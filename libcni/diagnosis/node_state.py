@@ -221,11 +221,17 @@ class NodeState(NodeReading):
 
     def way_out(self, version: int) -> tuple[Link | None, str]:
         """Return (interface, gateway) of the main table's default route of an IP version; (None, "") if it has none."""
+        return self._ways_out.get(version, (None, ""))
+
+    @functools.cached_property
+    def _ways_out(self) -> dict[int, tuple[Link, str]]:
+        # The host has several routes for each container, and a check asks for each container.
+        found: dict[int, tuple[Link, str]] = {}
         for route in self.host.routes if self.host is not None else ():
-            is_wanted = route.table == MAIN_TABLE and (":" in route.destination) == (version == 6)  # noqa: PLR2004 - of IP
-            if is_wanted and route.destination.endswith("/0") and route.ifindex in self.host_links_by_index:
-                return self.host_links_by_index[route.ifindex], route.gateway
-        return None, ""
+            link = self.host_links_by_index.get(route.ifindex)
+            if link is not None and route.table == MAIN_TABLE and route.destination.endswith("/0"):
+                found.setdefault(6 if ":" in route.destination else 4, (link, route.gateway))
+        return found
 
     @functools.cached_property
     def host_links_by_index(self) -> dict[int, Link]:

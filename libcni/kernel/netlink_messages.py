@@ -32,6 +32,8 @@ TRIES = 8
 """How often a list is read again if it changes during the read."""
 _AT_ONCE = 32
 """The number of questions in one message: their answers fit into the socket's buffer."""
+_ATTRIBUTE_SIZE = ATTRIBUTE.size
+_WRONG_LENGTH = "the length of an attribute is wrong"
 _WITHOUT_FLAGS = 0x3FFF  # newer lists have NLA_F_NESTED in the kind
 _TOO_SLOW = "the kernel's answers about the namespace take too long"
 _MOST_ERRNO = 4095
@@ -207,16 +209,28 @@ def text_in(value: bytes) -> str:
 
 
 def attributes_in(data: bytes) -> dict[int, bytes]:
-    """Return the attributes in a part of a message, by their kind; of several of one kind, the last."""
-    return dict(each_attribute(data))
+    """Return the attributes in a part of a message, by their kind; of several of one kind, the last.
+
+    Raises ValueError if a length is wrong.
+    """
+    # Not dict(each_attribute(data)), which takes twice the time: the doctor reads 600 attributes for each container.
+    found: dict[int, bytes] = {}
+    at, end, unpack = 0, len(data), ATTRIBUTE.unpack_from
+    while end - at >= _ATTRIBUTE_SIZE:
+        length, kind = unpack(data, at)
+        if not _ATTRIBUTE_SIZE <= length <= end - at:
+            raise ValueError(_WRONG_LENGTH)
+        found[kind & _WITHOUT_FLAGS] = data[at + _ATTRIBUTE_SIZE : at + length]
+        at += (length + 3) & ~3
+    return found
 
 
 def each_attribute(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield (kind, value) of the attributes in a part of a message. Raises ValueError if a length is wrong."""
     at = 0
-    while len(data) - at >= ATTRIBUTE.size:
+    while len(data) - at >= _ATTRIBUTE_SIZE:
         length, kind = ATTRIBUTE.unpack_from(data, at)
-        if not ATTRIBUTE.size <= length <= len(data) - at:  # a length of 0 would loop for ever
-            raise ValueError("the length of an attribute is wrong")
-        yield kind & _WITHOUT_FLAGS, data[at + ATTRIBUTE.size : at + length]
+        if not _ATTRIBUTE_SIZE <= length <= len(data) - at:  # a length of 0 would loop for ever
+            raise ValueError(_WRONG_LENGTH)
+        yield kind & _WITHOUT_FLAGS, data[at + _ATTRIBUTE_SIZE : at + length]
         at += (length + 3) & ~3

@@ -11,7 +11,7 @@ from nodes import make_fake_namespace
 import libcni
 from cli.node import DBNET, FIRST, GONE, GOOD, KILLED, SECOND, CommandNode, Ran, containers
 from libcni.cli.inputs import Selection
-from libcni.cli.listing import select, whole_names
+from libcni.cli.listing import select, short_names, whole_names
 from libcni.store.model import Record
 from libcni.store.records import RecordStore
 
@@ -133,6 +133,7 @@ def test_a_whole_id_reads_no_record_of_others_and_another_word_each_once(
     assert [one.container_id for one in select(node.cni, Selection("a:eth0"))] == ["a"]
     assert {*read} == {"dbnet-a-eth0"}
     read.clear()
+    assert short_names(node.cni, []) == []
     assert whole_names(node.cni, ["x:eth0", "y", "z"]) == ["x:eth0", "y", "z"]
     with pytest.raises(libcni.NotAttachedError):
         select(node.cni, Selection("x"))
