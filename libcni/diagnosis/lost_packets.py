@@ -14,7 +14,7 @@ from libcni.diagnosis.mends import id_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.one_rule import is_untracked, lost_prefixes, named_in_drop, text_of
 from libcni.diagnosis.packets import Forwarding, Packet, Place
-from libcni.diagnosis.report import NodeFinding, Observations, Severity
+from libcni.diagnosis.report import FindingName, NodeFinding, Observations, Severity
 from libcni.diagnosis.rule_facts import iptables_of
 from libcni.errors import counted, some
 from libcni.kernel.rules import (
@@ -25,7 +25,6 @@ from libcni.kernel.rules import (
 )
 from libcni.store.attachments import Attachment
 
-DROPPED = "the policy drops the packets of containers to other networks, and no rule accepts them"
 ACCEPT = (
     "find out who set the policy (docker and ufw do); then accept the containers' packets there, for example with the "
     "plugin firewall as the last one of the network; what a command adds is lost when that program starts again"
@@ -114,14 +113,39 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
             meaning = f"{counted(len(names), 'container')} cannot reach other networks by other protocols and ports"
             yield NodeFinding(
                 "rules", "warning", "policy-drops", str(place),
-                f"the policy drops the packets of containers to other networks: only {parts} of the containers pass",
+                _dropped(parts),
                 f"{meaning}; somebody may want this", f"if nobody wants this: {'; '.join(now)}", (), names,
             )  # fmt: skip
             continue
         meaning = f"{counted(len(names), 'container')} cannot reach other networks"
         meaning += "; nor each other, nor be reached at published ports, if net.bridge.bridge-nf-call-iptables is 1"
         remedy = ACCEPT + f"; for the running containers: {'; '.join(now)}"
-        yield NodeFinding("rules", "error", "policy-drops", str(place), DROPPED, meaning, remedy, (), names)
+        yield NodeFinding("rules", "error", "policy-drops", str(place), _dropped(""), meaning, remedy, (), names)
+
+
+def lost_on_way_out(node: NodeState, address: str, interface: str) -> Iterator[tuple[Place, FindingName, str]]:
+    """Yield each chain at which packets of an address to other networks would end, with what is found there."""
+    forwarding, packet = Forwarding(node.rules, node.inner_bridges), Packet(ipaddress.ip_address(address), interface)
+    if place := forwarding.policy_drops(packet._replace(part="most")):
+        of_all = forwarding.policy_drops(packet)
+        parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
+        yield (of_all or place), "policy-drops", _dropped(parts)
+    losses = _Losses(forwarding)
+    for place, is_sent, what, devices in (*_ways_of_iptables(node, address, is_masked=False), *_ways_of_nft(node)):
+        if is_sent and devices is None and what != _REACHES_NODE:
+            losses.look(place, packet, what, "", interface)
+    for (place, rule), loss in losses.found.items():
+        yield place, "dropped", _ends_at(rule, loss)
+
+
+def _dropped(parts: str) -> str:
+    seen = "the policy drops the packets of containers to other networks"
+    return f"{seen}: only {parts} of the containers pass" if parts else f"{seen}, and no rule accepts them"
+
+
+def _ends_at(rule: Rule, loss: _Loss) -> str:
+    passing = f"only {some(list(loss.passing)) or 'some'} of the containers pass; all else ends at the rule"
+    return f"{_seen(rule, loss.what) if loss.is_whole else passing} {text_of(rule)}"
 
 
 def _policies_of_bridges(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Iterator[NodeFinding]:
@@ -183,6 +207,15 @@ def _accepted(place: Place, end: str, *, is_input: bool = False) -> str:
 _Way = tuple[Place, bool, str, tuple[str, ...] | None]
 """A chain, whether the container sends the packets, the consequence of a loss, and the interfaces whose packets come to
 the chain. The interfaces are None if the node forwards over them, and () for all ports of bridges."""
+
+
+def _ways_of_iptables(node: NodeState, address: str, *, is_masked: bool) -> list[_Way]:
+    """Return the chains of iptables that see packets of an address."""
+    programs = iptables_of(node, program_of(address))
+    return [
+        (Place(program, table, chain), is_sent, what, None)
+        for table, chain, is_sent, what in _LOST_WITH if is_masked or table != "nat" for program in programs
+    ]  # fmt: skip
 
 
 def _ways_of_nft(node: NodeState) -> Iterator[_Way]:
@@ -260,14 +293,8 @@ def _losses(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> 
         gateways = node.gateway_interfaces(attachment)
         ports = [link.name for link in node.host_ends(attachment)]
         for address in node.addresses_of(attachment):
-            of_iptables: list[_Way] = [
-                (Place(program, table, chain), is_sent, what, None)
-                for table, chain, is_sent, what in _LOST_WITH
-                if is_masked or table != "nat"
-                for program in iptables_of(node, program_of(address))
-            ]
             parsed = ipaddress.ip_address(address)
-            for place, is_sent, what, devices in (*of_iptables, *of_nft):
+            for place, is_sent, what, devices in (*_ways_of_iptables(node, address, is_masked=is_masked), *of_nft):
                 there = (gateways or [""]) if devices is None else [*gateways, *ports] if devices else ports
                 for interface in there if not devices else dict.fromkeys(one for one in there if one in devices):
                     packet = Packet(parsed, interface, is_sent)
@@ -339,11 +366,10 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
         meaning = f"{counted(len(cut_off), 'container')} {what}"
         commands = _before_last(node, place, rule, loss.ends)
         if not loss.is_whole:
-            seen = f"only {some(list(loss.passing)) or 'some'} of the containers pass; all else ends at the rule"
             command = commands or removal(node, place, rule)
             yield NodeFinding(
                 "rules", "note" if what == _REACHES_NODE else "warning", "dropped", str(place),
-                f"{seen} {text_of(rule)}", f"{meaning}, by other protocols and ports; somebody may want this",
+                _ends_at(rule, loss), f"{meaning}, by other protocols and ports; somebody may want this",
                 f"if nobody wants this: {command}", (), cut_off,
             )  # fmt: skip
             continue
@@ -354,7 +380,7 @@ def _lost(node: NodeState, live: list[Attachment], forwarding: Forwarding) -> Ob
             remedy = f"find out who banned them, and take them off the set: {'; '.join(elements)}"
         severity = "note" if what == _UNMASKED_NEAR else "error"
         yield NodeFinding(
-            "rules", severity, "dropped", str(place), f"{_seen(rule, what)} {text_of(rule)}",
+            "rules", severity, "dropped", str(place), _ends_at(rule, loss),
             f"{meaning}{_UNTRACKED * ('notrack' in rule)}", remedy, (), cut_off,
         )  # fmt: skip
     users: dict[str, dict[str, None]] = {}

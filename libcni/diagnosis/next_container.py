@@ -14,12 +14,11 @@ from libcni.config.delegates import delegated
 from libcni.config.host_local import range_sets, reservation_directories
 from libcni.config.network import NetworkConfigList, plugin_documents
 from libcni.diagnosis.config_drift import renamed_network, was_attached_with
-from libcni.diagnosis.lost_packets import ACCEPT, DROPPED
+from libcni.diagnosis.lost_packets import ACCEPT, lost_on_way_out
 from libcni.diagnosis.mends import Mend, id_of
 from libcni.diagnosis.node_devices import WITH_MASTER, devices_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import refused_gateway
-from libcni.diagnosis.packets import Forwarding
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
@@ -229,6 +228,6 @@ def _undo(node: NodeState, net: NetworkConfigList, address: str) -> str:
 
 def _way_out(node: NodeState, net: NetworkConfigList, bridge: str) -> Iterator[NodeFinding]:
     for first in (str(spans[0].start) for spans in range_sets(net, net.name)):
-        if place := Forwarding(node.rules, node.inner_bridges).dropped_by(first, bridge):
+        for place, name, seen in lost_on_way_out(node, first, bridge):
             meaning = f"containers of network {net.name} could not reach other networks"
-            yield NodeFinding("next", "warning", "policy-drops", str(place), DROPPED, meaning, ACCEPT)
+            yield NodeFinding("next", "warning", name, str(place), seen, meaning, ACCEPT)

@@ -18,6 +18,7 @@ from libcni.config.host_local import Reservation
 from libcni.diagnosis.config_drift import check_drift
 from libcni.diagnosis.configuration import check_configuration
 from libcni.diagnosis.next_container import check_next
+from libcni.diagnosis.report import NodeFinding
 from libcni.kernel.netlink import Link
 
 POD = (("K8S_POD_NAMESPACE", "shop"), ("K8S_POD_NAME", "web-0"))
@@ -238,6 +239,36 @@ def test_the_address_of_an_earlier_network_is_removed_from_a_bridge_on_which_nob
         node.attach("c1")
     node.attach("c2")
     assert "bridge-address" not in [one.name for one in node.diagnose().findings]
+
+
+@pytest.mark.parametrize("policy", ["DROP", "ACCEPT"])
+@pytest.mark.parametrize(
+    ("rules", "passing"),
+    [
+        (["-p tcp -m tcp --dport 443 -j ACCEPT", "-p icmp -j ACCEPT"], "tcp 443, icmp"),
+        (["-i cni9 -j ACCEPT"], ""),
+        (["-i br0 -j ACCEPT"], None),
+        (["-s 10.1.0.0/16 -j ACCEPT"], None),
+    ],
+)
+def test_a_firewall_that_would_drop_the_packets_of_the_first_container(
+    made: MadeNode, policy: str, rules: list[str], passing: str | None
+) -> None:
+    """On a node without containers."""
+    configure(made)
+    reading = made.reading()
+    table = reading.rules["iptables"]["filter"]
+    table.policies["FORWARD"] = policy
+    table.chains["CNI-FORWARD"] = []
+    rules = ["-m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT", *rules, *["-j DROP"] * (policy == "ACCEPT")]
+    for rule in rules:
+        table.add("FORWARD", ("-A", "FORWARD", *rule.split()))
+    found = [one for one in check_next(reading) if isinstance(one, NodeFinding)]
+    name = "policy-drops" if policy == "DROP" else "dropped"
+    assert [(one.severity, one.name, one.subject) for one in found] == [
+        ("warning", name, "chain FORWARD of iptables")
+    ] * (passing is not None)
+    assert all(f"only {passing} of the containers pass" in one.seen for one in found if passing)
 
 
 @pytest.mark.real
