@@ -40,6 +40,7 @@ from libcni.verbs.verb_run import VerbRun
 from libcni.verbs.version import ValidationReport, validate, version
 
 if TYPE_CHECKING:
+    from libcni.verbs.check import CheckReport
     from libcni.verbs.reload import Outcomes
 
 __all__ = ["AsyncCNIConfig"]
@@ -80,15 +81,15 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def check_network_list(
         self, net: Network, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
-    ) -> None:
+    ) -> CheckReport:
         """Check an attachment; see ``CNIConfig.check_network_list`` (spec 1.1.0, section 3)."""
         name, config = name_and_config(net)
         return await self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
-    async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
+    async def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> CheckReport:
         """Check a recorded attachment; see ``CNIConfig.check_attachment`` (spec 1.1.0, section 3)."""
         running, rt = self._operation_of("CHECK", attachment)
-        await self._run(running, timeout, check, attachment.network, None, rt)
+        return await self._run(running, timeout, check, attachment.network, None, rt)
 
     async def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -182,7 +183,7 @@ class AsyncCNIConfig(ClientBase[AsyncExecutor]):
 
     async def check_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
-    ) -> None:
+    ) -> CheckReport:
         """Check an attachment of ``add_network``; see ``CNIConfig.check_network`` (spec 1.1.0, section 3)."""
         return await self.check_network_list(single(plugin), rt, use_given=use_given, timeout=timeout)
 

@@ -28,6 +28,7 @@ from libcni.verbs.verb_run import VerbRun
 # Other verbs than ADD and DEL are loaded with their first call: a hook or a command starts often. ADD and DEL are not,
 # because a finalizer may call them while the interpreter shuts down, when nothing can be imported any more.
 if TYPE_CHECKING:
+    from libcni.verbs.check import CheckReport
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
     from libcni.verbs.reload import Outcomes
@@ -107,10 +108,13 @@ class CNIConfig(ClientBase[Executor]):
 
     def check_network_list(
         self, net: Network, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
-    ) -> None:
+    ) -> CheckReport:
         """Check an attachment with the recorded configuration (spec 1.1.0, section 3, Checking an attachment).
 
         ``use_given``: use the caller's configuration, namespace, arguments and capabilities, not the recorded ones.
+
+        Returns:
+            The plugins that were asked: none if the configuration has ``disableCheck``.
 
         Raises:
             PluginError: a plugin reported a problem, or was stopped at the deadline. The plugins after it were not
@@ -122,12 +126,12 @@ class CNIConfig(ClientBase[Executor]):
         name, config = name_and_config(net)
         return self._run(operation("CHECK", name, rt), timeout, check, name, config, rt, use_given=use_given)
 
-    def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> None:
+    def check_attachment(self, attachment: Attachment, *, timeout: Timeout = DEFAULT) -> CheckReport:
         """Check a recorded attachment (spec 1.1.0, section 3, Checking an attachment)."""
         from libcni.verbs.check import check
 
         running, rt = self._operation_of("CHECK", attachment)
-        self._run(running, timeout, check, attachment.network, None, rt)
+        return self._run(running, timeout, check, attachment.network, None, rt)
 
     def del_network_list(
         self, net: Network, rt: RuntimeConf, *, policy: DelPolicy | None = None, timeout: Timeout = DEFAULT
@@ -265,7 +269,7 @@ class CNIConfig(ClientBase[Executor]):
 
     def check_network(
         self, plugin: PluginConfig, rt: RuntimeConf, *, use_given: bool = False, timeout: Timeout = DEFAULT
-    ) -> None:
+    ) -> CheckReport:
         """Check an attachment of ``add_network``, as ``check_network_list`` does."""
         return self.check_network_list(single(plugin), rt, use_given=use_given, timeout=timeout)
 
@@ -296,6 +300,9 @@ class CNIConfig(ClientBase[Executor]):
         different addresses. The attachment keeps its owner. Other attachments of the container that share rules with it
         are reloaded with it.
 
+        An ADD that fails after the DEL leaves the container cut off. Before the DEL, the reload looks only for missing
+        plugins. Ask ``libcni.diagnosis.obstacles_to_reload`` for other reasons before it, as ``libcni reload`` does.
+
         ``attachment`` must be in the state ``ready`` or ``lost``, or ``pending`` or ``detaching`` after an interrupted
         reload.
 
@@ -319,7 +326,8 @@ class CNIConfig(ClientBase[Executor]):
         """Reload recorded attachments, go on after errors, and return the results; see ``reload_attachment``.
 
         The attachments of different containers are reloaded in parallel, in threads. An attachment that shares
-        rules with an earlier one was reloaded with it, and is not reloaded again.
+        rules with an earlier one was reloaded with it, and is not reloaded again. Ask
+        ``libcni.diagnosis.obstacles_to_reload`` before.
 
         Raises:
             CNIErrorGroup: all errors of ``reload_attachment``; ``report`` is the list of outcomes in the order of

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from libcni import _lazy
 
 if TYPE_CHECKING:
+    from libcni.verbs.check import CheckReport
     from libcni.verbs.del_report import DelReport, PluginReport
     from libcni.verbs.forget import ForgetReport
     from libcni.verbs.gc import GCReport
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from libcni.verbs.version import PluginValidation, ValidationReport
 
 _MODULES = {
+    ".verbs.check": "CheckReport",
     ".verbs.del_report": "DelReport PluginReport",
     ".verbs.forget": "ForgetReport",
     ".verbs.gc": "GCReport",
@@ -31,7 +33,7 @@ _MODULES = {
 }
 
 __all__ = [
-    "DelReport", "ForgetReport", "GCReport", "Leftover", "NetworkStatus", "PluginReport", "PluginStatus",
+    "CheckReport", "DelReport", "ForgetReport", "GCReport", "Leftover", "NetworkStatus", "PluginReport", "PluginStatus",
     "PluginValidation", "ValidationReport",
 ]  # fmt: skip
 

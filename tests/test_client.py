@@ -292,9 +292,12 @@ def test_a_pending_record_can_be_taken_over(node: FakeNode, rt: RuntimeConf) -> 
 def test_a_recorded_attachment_is_all_that_check_needs(node: FakeNode, cni: CNIConfig, rt: RuntimeConf) -> None:
     cni.add_network_list(node.network("a"), rt)
     [attachment] = cni.get_cached_attachments()
-    cni.check_attachment(attachment)
-    asyncio.run(node.async_client().check_attachment(attachment))
+    assert cni.check_attachment(attachment).plugins == ("a",)
+    assert asyncio.run(node.async_client().check_attachment(attachment)).plugins == ("a",)
     assert node.verbs() == ["ADD a", "CHECK a", "CHECK a"]
+    forbidden = node.network("a", disableCheck=True)
+    assert cni.check_network_list(forbidden, rt).plugins == (), "nothing is known of the attachment"
+    assert len(node.verbs()) == 3
     cni.del_attachment(attachment)
     with pytest.raises(NotAttachedError):
         cni.check_attachment(attachment)

@@ -234,8 +234,9 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
     lacking: dict[tuple[str, str], list[str]] = {}
     for attachment in attachments:
         try:
-            node.cni.check_attachment(attachment)
-            passed += 1
+            asked = node.cni.check_attachment(attachment).plugins
+            passed += bool(asked)
+            yield from _unasked(attachment, asked)
         except CNIError as error:
             fault = fault_of(error) if isinstance(error, PluginError) and error.known_fault else None
             # It says nothing of the container, and its ADD would fail as well.
@@ -266,6 +267,11 @@ def run_checks(node: NodeState, explained: set[str], checked: Collection[str] | 
             f"do nothing: attaching the containers again does not help{newer}",
             containers=tuple(containers),
         )  # fmt: skip
+
+
+def _unasked(attachment: Attachment, asked: Collection[str]) -> Iterator[NotChecked]:
+    if not asked:
+        yield NotChecked("interfaces", name_of(attachment), "CHECK: the configuration has disableCheck")
 
 
 def _failed_check(node: NodeState, attachment: Attachment, error: CNIError) -> NodeFinding | NotChecked:

@@ -16,7 +16,7 @@ async def check(operation: ManagerOperation, container_id: str, networks: Networ
 
     Raises NotAttachedError if the container has no record.
     """
-    await operation.lock_container(container_id)
+    await operation.lock_if_possible(container_id)
     await operation.run.take_turn()
     # The store also returns torn records, because any of them may be this container's. Only those whose file name fits
     # count here: a foreign torn record must not fail this check.
@@ -42,11 +42,11 @@ async def _check(operation: ManagerOperation, attachment: Attachment, networks: 
     net = networks.find(attachment.network)
     run = operation.part(attachment_operation("CHECK", attachment), operation.timeout)
     try:
-        await run.complete(check_attachment, attachment.network, net, attachment_conf(attachment))
+        report = await run.complete(check_attachment, attachment.network, net, attachment_conf(attachment))
     except VersionError:
         return Item("unsupported", *identity)
     except CNIError as error:
         # If the caller attached these containers again, it would do so after each CHECK.
         has_known_fault = isinstance(error, PluginError) and error.known_fault
         return Item("known-fault" if has_known_fault else "failed", *identity, error=error)
-    return Item("ok", *identity)
+    return Item("ok" if report.plugins else "unsupported", *identity)

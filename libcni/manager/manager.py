@@ -61,7 +61,8 @@ class NetworkManager(ManagerBase[CNIConfig]):
             TypeError, ValueError: an option is unknown or has a bad value; nothing was run.
             LockTimeoutError: another operation held the container's lock, or a GC held the lock of a network;
                 nothing was run.
-            CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``.
+            CNIError: as for ``add_network_list``; the errors of the roll-back are in ``rollback_errors``. The records
+                of what it could not detach stay: tear the container down before a set-up with other networks.
             NamespaceError: the namespace could not be made, or this manager did not make the existing one.
         """
         return run_to_end(self._set_up(container, timeout, options))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import threading
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import libcni.kernel.system as system
 from libcni.client import CNIConfig
 from libcni.config.identifiers import validate_container_id
-from libcni.errors import LockTimeoutError, name_client
+from libcni.errors import LockTimeoutError, RecordError, name_client
 from libcni.executor.process import run_to_end
 from libcni.observe.observer import Operation
 from libcni.options import DEFAULT, Timeout
@@ -24,6 +25,8 @@ from libcni.verbs.verb_run import VerbRun
 
 if TYPE_CHECKING:  # blocking callers do not load asyncio
     from libcni.aio import AsyncCNIConfig
+
+logger: logging.Logger = logging.getLogger("libcni")
 
 # No network's name contains a slash, so these never collide with the lock of a verb.
 _CONTAINER_LOCK = "//manager/container/"
@@ -125,6 +128,13 @@ class ManagerOperation:
                 return
         request = LockRequest((f"{_CONTAINER_LOCK}{container_id}",), exclusive=True)
         await self._lock(request, f"container {container_id}", "another operation of a manager held its lock")
+
+    async def lock_if_possible(self, container_id: str) -> None:
+        """Acquire a container's lock for a CHECK or DEL; a full or read-only disk must not stop these."""
+        try:
+            await self.lock_container(container_id)
+        except RecordError as error:
+            logger.warning("container %s: going on without the container's lock: %s", container_id, error)
 
     @contextmanager
     def block(self, container_id: str) -> Iterator[None]:

@@ -32,8 +32,9 @@ class Item:
         outcome: Of a tear-down or GC: ``detached`` or ``namespace-removed``; of a dry run of GC ``stale`` or
             ``namespace-stale`` instead. Of GC without ``include_go``: ``made-by-go`` (a stale record of Go libcni,
             which stays). Of a tear-down by ID: ``not-recorded`` (no record names the container, so nothing was run).
-            Of a check: ``ok``, ``unsupported`` (the spec version has no CHECK) or ``known-fault`` (``error`` has a
-            ``known_fault`` of the plugin: the attachment may be healthy). Of each: ``failed`` or ``unreadable`` (a
+            Of a check: ``ok``, ``unsupported`` (no plugin was asked: the spec version has no CHECK, or the
+            configuration has ``disableCheck``) or ``known-fault`` (``error`` has a ``known_fault`` of the plugin: the
+            attachment may be healthy). Of each: ``failed`` or ``unreadable`` (a
             record that does not name its attachment, and was not changed).
         network: the attachment's network, or "".
         container_id: the container, or "".

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from libcni._dataclass import dataclass
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
-from libcni.errors import CNIError, CNIErrorGroup, RecordError
+from libcni.errors import CNIError, CNIErrorGroup
 from libcni.manager.report import Item, Report
 from libcni.options import DelPolicy
 from libcni.store.attachments import Attachment, in_order, may_belong_to, unnamed_error
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from libcni.manager.namespaces import ContainerNamespaces
     from libcni.manager.networks import NetworkSet
     from libcni.manager.operation import ManagerOperation
-
-logger: logging.Logger = logging.getLogger("libcni")
 
 
 class _Target(NamedTuple):
@@ -61,11 +58,7 @@ class TearDown:
     async def run(self) -> Report:
         """Detach everything; raise all errors as one CNIErrorGroup that holds the report."""
         operation = self.operation
-        try:
-            await operation.lock_container(self.container_id)
-        except RecordError as error:
-            # A full or read-only disk must not stop a tear-down.
-            logger.warning("container %s: tear-down goes on without the container's lock: %s", self.container_id, error)
+        await operation.lock_if_possible(self.container_id)
         await operation.run.take_turn()
         attachments = await operation.attachments(self.container_id)
         planned, errors = await operation.run.on_disk(lambda: self._planned(attachments))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
+
+from libcni._dataclass import dataclass
 from libcni.config.identifiers import validate_network_name
 from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
@@ -17,23 +20,42 @@ from libcni.verbs.path_to_use import checked_conf, path_to_use
 from libcni.verbs.target import Damaged, Recorded, find_target, not_attached
 from libcni.verbs.verb_run import VerbRun
 
+__all__ = ["CheckReport"]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckReport:
+    """The outcome of a CHECK without an error.
+
+    Attributes:
+        plugins: the types of the plugins that found the attachment in order, in the order of the calls; () if the
+            configuration has ``disableCheck``: then nothing was run, and nothing is known of the attachment.
+
+    Examples:
+        >>> result = cni.add_network_list(net, rt)
+        >>> cni.check_network_list(net, rt).plugins
+        ('bridge',)
+    """
+
+    plugins: tuple[str, ...]
+
 
 async def check(
     run: VerbRun, network: str, net: NetworkConfigList | None, rt: RuntimeConf, *, use_given: bool = False
-) -> None:
+) -> CheckReport:
     """Check an attachment (spec 1.1.0, section 3, Checking an attachment); the arguments are those of ``delete``."""
     validate_network_name(network)
     rt = checked_conf(rt)
     net = run.configured(network) if net is None else net
     if net is not None and net.disable_check:
-        return
+        return CheckReport(())
     # CHECK only reads, so a read-only disk must not stop it.
     await lock_if_possible(run, [network], rt.container_id)
     identity = (network, rt.container_id, rt.ifname)
     record = _find_record(run, identity)
     used = net if record is None else network_to_use(record, net, use_given=use_given)
     if used is not None and used.disable_check:
-        return
+        return CheckReport(())
     if used is not None and not supports(used.cni_version, "CHECK"):
         raise VersionError(
             f'network "{network}": configuration version "{used.cni_version}" does not support the CHECK command',
@@ -51,6 +73,7 @@ async def check(
     for index in range(len(used.plugins)):
         then = index + 1 if index + 1 < len(used.plugins) else None
         await chain.call(chain.invocation("CHECK", index, result.text), then=then)
+    return CheckReport(tuple(map(attrgetter("type"), used.plugins)))
 
 
 def _find_record(run: VerbRun, identity: Identity) -> Record | None:

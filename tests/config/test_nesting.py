@@ -41,7 +41,7 @@ def network(levels: int) -> libcni.NetworkConfigList:
     return libcni.NetworkConfigList.from_bytes(plugin.replace('{"type": "a"}', inner))
 
 
-def on_a_deep_stack(frames: int, action: Callable[[], None]) -> None:
+def on_a_deep_stack(frames: int, action: Callable[[], object]) -> None:
     if frames:
         on_a_deep_stack(frames - 1, action)
     else:

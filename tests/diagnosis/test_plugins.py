@@ -15,11 +15,12 @@ from diagnosis.conftest import GOOD, OperatorNode, install, only
 from diagnosis.made import BRIDGE, FIREWALL, IPAM, PORTMAP, PORTS, MadeNode, configure
 from libcni import CNIConfig, NetworkConfigList, PluginError, RuntimeConf
 from libcni._known_faults import FAULTS
-from libcni.diagnosis import NodeFinding, NotChecked, diagnose, needed_programs
+from libcni.diagnosis import Checked, NodeFinding, NotChecked, diagnose, needed_programs
 from libcni.diagnosis.needed_programs import missing_programs
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.plugins import check_plugins, run_checks
 from libcni.diagnosis.reload_mend import reloads
+from libcni.reports import CheckReport
 
 
 @pytest.mark.real
@@ -224,6 +225,16 @@ def test_a_program_of_the_plugins_that_is_missing_is_said_before_an_add_fails(
     assert found.seen == f"bridge, portmap, firewall of net need it, and {seen.format(usual)}"
     assert found.remedy == remedy.format(usual)
     assert found.meaning.startswith("no container can be attached")
+
+
+def test_a_check_that_asks_no_plugin_has_not_passed(made: MadeNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    made.attach("c1")
+    made.attach("c2")
+    asked = iter([("bridge",), ()])
+    monkeypatch.setattr(CNIConfig, "check_attachment", lambda *_: CheckReport(next(asked)))
+    seen = list(run_checks(made.reading(), set(), None))
+    assert NotChecked("interfaces", "container c2, net, eth0", "CHECK: the configuration has disableCheck") in seen
+    assert Checked("interfaces", "CHECK of 2 attachments, 1 passed") in seen
 
 
 def test_a_check_that_did_not_find_a_program_says_nothing_of_the_container(

@@ -25,6 +25,26 @@ def test_check_of_a_version_without_check_is_reported_as_such(node: ManagerNode)
     assert [one.outcome for one in manager.check("c1").items] == ["unsupported", "ok"]
 
 
+def test_check_of_a_configuration_that_forbids_it_is_not_ok(node: ManagerNode) -> None:
+    """No plugin runs, so nothing is known of the attachment."""
+    node.configure("quiet", disableCheck=True)
+    node.configure("new")
+    manager = node.manager()
+    manager.set_up(Container("c1", "/ns", ["quiet", "new"]))
+    assert [one.outcome for one in manager.check("c1").items] == ["unsupported", "ok"]
+
+
+def test_a_disk_on_which_no_lock_can_be_made_stops_neither_check_nor_tear_down(
+    attached: ManagerNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    locks = attached.cache / "locks"
+    locks.unlink()
+    locks.mkdir()
+    assert [one.outcome for one in attached.manager().check("c1").items] == ["ok", "ok"]
+    assert "container c1: going on without the container's lock" in caplog.text
+    assert [one.outcome for one in attached.manager().tear_down("c1").items] == ["detached", "detached"]
+
+
 def test_a_known_fault_of_a_plugin_is_an_outcome_of_its_own_and_no_error(node: ManagerNode) -> None:
     node.plugin("portmap", fails("CHECK", msg="could not check ipv6 dnat"))
     node.configure("ports", "portmap")

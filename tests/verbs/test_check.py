@@ -9,6 +9,7 @@ from libcni.config.network import NetworkConfigList
 from libcni.config.runtime_conf import RuntimeConf
 from libcni.errors import NotAttachedError, RecordError, VersionError
 from libcni.store.model import DETACHING, PENDING, READY, STALE_BOOT, State
+from libcni.verbs.check import CheckReport
 from libcni.verbs.check import check as check_verb
 
 CHAIN = network({"type": "a", "capabilities": {"mac": True}}, "b")
@@ -20,13 +21,14 @@ BARE = RuntimeConf("c1", None, "eth0")
 
 def check(
     node: RecordingRun, net: NetworkConfigList | None = CHAIN, rt: RuntimeConf = RT, *, use_given: bool = False
-) -> None:
-    node.run(check_verb, "net", net, rt, use_given=use_given)
+) -> CheckReport:
+    report: CheckReport = node.run(check_verb, "net", net, rt, use_given=use_given)
+    return report
 
 
 def test_the_order_of_things() -> None:
     node = RecordingRun(records=[attached(CHAIN)])
-    check(node)
+    assert check(node) == CheckReport(("a", "b"))
     assert node.log == ["lock net c1", "lookup", "find a b", "CHECK a", "CHECK b"]
     assert node.stdin("CHECK", "a")["prevResult"] == node.stdin("CHECK", "b")["prevResult"] == RESULT
     assert len(node.recorded) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 
@@ -40,7 +39,9 @@ def check(session: Session, target: Target, every: bool) -> None:
         _check_recorded(session, selection)
     elif target.network and target.netns:
         try:
-            session.client().check_network_list(target.net(), target.conf())
+            net = target.net()
+            if not session.client().check_network_list(net, target.conf()).plugins:
+                _note_unasked(net if isinstance(net, str) else net.name, 1)
         except libcni.NamespaceMismatchError as error:
             # The usual hint is for DEL.
             error.hint = libcni.Hint.about(error, "check the container in its recorded namespace", "check")
@@ -56,18 +57,21 @@ def _check_recorded(session: Session, selection: Selection) -> None:
     cni = session.client()
     is_all = selection.container is None
     attachments = find_attachments(cni, selection, owner=session.owner) if is_all else select(cni, selection)
-    disabled = _disabled_networks(cni)
-    outcomes = [(attachment, *_checked(cni, attachment, disabled)) for attachment in attachments]
+    outcomes = [(attachment, *_checked(cni, attachment)) for attachment in attachments]
     unasked = Counter(attachment.network for attachment, state, _ in outcomes if state == "not asked")
     for network, count in unasked.items():
-        reason = "its configuration has disableCheck, or its spec version has no CHECK"
-        note(f"network {network} was not asked about {counted(count, 'attachment')}: {reason}")
+        _note_unasked(network, count)
     data = [{**identity_data(attachment), "check": state} for attachment, state, _ in outcomes]
     rows = [[*identity_row(attachment), state] for attachment, state, _ in outcomes]
     table = Table(("container", "network", "interface", "check"), rows, empty="no attachments")
     session.show(data, *([table] if is_all else []))
     _note_known_faults([error for _, _, error in outcomes if error is not None])
     raise_errors("CHECK", [error for _, state, error in outcomes if state == "failed"])
+
+
+def _note_unasked(network: str, count: int) -> None:
+    reason = "its configuration has disableCheck, or its spec version has no CHECK"
+    note(f"network {network} was not asked about {counted(count, 'attachment')}: {reason}")
 
 
 def _note_known_faults(errors: Iterable[libcni.CNIError]) -> bool:
@@ -78,30 +82,13 @@ def _note_known_faults(errors: Iterable[libcni.CNIError]) -> bool:
     return bool(faults)
 
 
-def _checked(
-    cni: libcni.CNIConfig, attachment: libcni.Attachment, disabled: frozenset[str]
-) -> tuple[str, libcni.CNIError | None]:
+def _checked(cni: libcni.CNIConfig, attachment: libcni.Attachment) -> tuple[str, libcni.CNIError | None]:
     """Return the outcome of a CHECK in words, and its error."""
     try:
-        cni.check_attachment(attachment)
+        report = cni.check_attachment(attachment)
     except libcni.VersionError:
         # The network's version has no CHECK, so this is neither a failure nor a success.
         return "not asked", None
     except libcni.CNIError as error:
         return "known fault" if known_fault(error) else "failed", error
-    return "not asked" if attachment.network in disabled or _is_disabled(attachment) else "ok", None
-
-
-def _disabled_networks(cni: libcni.CNIConfig) -> frozenset[str]:
-    """Return the networks whose files forbid CHECK: then no plugin runs."""
-    try:
-        return frozenset(net.name for net in cni.networks() if net.disable_check)
-    except libcni.ConfigError:  # CHECK uses the records
-        return frozenset()
-
-
-def _is_disabled(attachment: libcni.Attachment) -> bool:
-    """Return whether the recorded configuration forbids CHECK."""
-    # CHECK has just read this document as a configuration, and has given its warnings.
-    recorded = json.loads(attachment.config) if attachment.config else {}
-    return str(recorded.get("disableCheck")).lower() == "true"  # Go also takes "true"
+    return "ok" if report.plugins else "not asked", None

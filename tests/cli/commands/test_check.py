@@ -41,6 +41,8 @@ def test_a_check_in_which_no_plugin_runs_is_not_ok(node: CommandNode) -> None:
     node.write("10-now.conflist", {**DBNET, "name": "now", "disableCheck": True})
     ran = node.run("check", "c-now")
     assert "note: network now was not asked about 1 attachment" in ran.err
+    ran = node.run("check", "now", node.netns("a"), "-c", "c-now")
+    assert (ran.code, "note: network now was not asked about 1 attachment" in ran.err) == (0, True)
 
 
 def test_check_in_another_namespace_names_no_command_that_detaches(node: CommandNode) -> None:
