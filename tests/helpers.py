@@ -262,7 +262,8 @@ class _Index(RecordIndex):
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
         view = View("", (0, 0, 0), None)
-        view._names[b""] = {"-".join(identity) for identity in self._world.recorded}
+        for identity in self._world.recorded:
+            view._by_word.add([b""], "-".join(identity))
         return view
 
 

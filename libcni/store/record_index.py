@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
+from typing import Generic, TypeVar
 
 import libcni.kernel.system as system
 from libcni.kernel.regular_file import UnusableFileError, read_with_status
@@ -25,6 +26,9 @@ _FEW_CHANGED = 100
 
 _ANYTHING = b""
 """The word of files that only decoding can read."""
+
+_HASH = "~"
+"""The token of names that are a hash."""
 
 _Where = tuple[int, int, int]
 """A directory's device and inode, and the process."""
@@ -73,8 +77,7 @@ class RecordIndex:
         # Most programs that ask once ask no more, and a watch takes longer than one listing of a few files. Whoever
         # wants all may pause in between, so it gets one at a time.
         if part and self._has_listed:
-            names: Iterable[str] = self._current(directory).present(directory)
-            yield from (name for name in names if part in name or name[0] == "~")
+            yield from self._current(directory).names_with(part, directory)
             return
         self._has_listed = self._has_listed or bool(part)
         with system.scandir(directory) as entries:
@@ -113,12 +116,12 @@ class View:
         self._watch = watch
         self._lock = threading.Lock()
         self._files: dict[str, tuple[int, Gist]] = {}
-        self._names: dict[bytes, str | set[str]] = {}
+        self._by_word: Index[bytes] = Index()
         self._changed: dict[str, int] = {}
         self._serial = 0
         # How often the changes were unknown, and up to which time all files were examined since then.
         self._losses, self._examined, self._listed = 1, 0, 0
-        self._present: set[str] = set()
+        self._by_token: Index[str] = Index()
 
     def is_quick(self) -> bool:
         """Return whether ``update`` takes less than a millisecond or two."""
@@ -131,23 +134,29 @@ class View:
             names = self._watch.changed() if self._watch is not None else None
             if names is None:
                 self._losses += 1
-                self._present.clear()
+                self._by_token = Index()
             elif names:
                 self._mark(names)
-                self._present.update(name for name, is_there in names.items() if is_there)
-                self._present.difference_update(name for name, is_there in names.items() if is_there is False)
+                for name, is_there in names.items():
+                    if is_there:
+                        self._by_token.add(_tokens(name), name)
+                    elif is_there is False:
+                        self._by_token.remove(_tokens(name), name)
             return self._watch is None or not self._watch.is_over
 
-    def present(self, directory: int) -> list[str]:
-        """Return the names of all files, and perhaps of some that have lost theirs just now. Raises OSError."""
+    def names_with(self, part: str, directory: int) -> list[str]:
+        """Return the names that contain ``part``, and those that are a hash; see ``RecordIndex.names_with``."""
         losses = self._losses
-        names = system.listdir(directory) if self._listed < losses else ()
+        listed = system.listdir(directory) if self._listed < losses else ()
         with self._lock:
-            if self._listed < losses == self._losses:
-                # Names that came since the loss are known already.
-                self._present.update(names)
-                self._listed = losses
-            return [*{*self._present, *names}]
+            if self._listed < losses:
+                # Names that came since the loss are there already. Those that have gone meanwhile lead to no file.
+                for name in listed:
+                    self._by_token.add(_tokens(name), name)
+                self._listed = losses if losses == self._losses else self._listed
+            # Only the inner ones of the part are whole tokens.
+            found = self._by_token.with_all(part.split("-")[1:-1]) | self._by_token.with_any([_HASH])
+        return [name for name in found if part in name or name[0] == "~"]
 
     def _mark(self, names: Iterable[str]) -> None:
         self._serial += 1
@@ -198,33 +207,59 @@ class View:
         else:
             self._files[name] = serial, gist
         if (new_words := _words(gist)) != (old_words := _words(old)):
-            for word in old_words:
-                self._remove(word, name)
-            for word in new_words:
-                self._add(word, name)
-
-    def _add(self, word: bytes, name: str) -> None:
-        names = self._names.setdefault(word, name)  # a set only for the few words that several files have
-        if isinstance(names, set):
-            names.add(name)
-        elif names != name:
-            self._names[word] = {names, name}
-
-    def _remove(self, word: bytes, name: str) -> None:
-        names = self._names.get(word)
-        if isinstance(names, set) and len(names) > 1:
-            names.discard(name)
-        elif names in (name, {name}):
-            del self._names[word]
+            self._by_word.remove(old_words, name)
+            self._by_word.add(new_words, name)
 
     def mentioning(self, words: Collection[bytes]) -> list[str]:
         """Return the names of the files that may record one of these words, sorted."""
         with self._lock:
-            found: set[str] = set()
-            for word in (*words, _ANYTHING) if words else ():
-                names = self._names.get(word, ())
-                found.update((names,) if isinstance(names, str) else names)
-        return sorted(found)
+            return sorted(self._by_word.with_any([*words, _ANYTHING])) if words else []
+
+
+_Key = TypeVar("_Key", bytes, str)
+
+
+class Index(Generic[_Key]):
+    """The names of files by a key."""
+
+    def __init__(self) -> None:
+        self._names: dict[_Key, str | set[str]] = {}
+
+    def add(self, keys: Iterable[_Key], name: str) -> None:
+        """Add the keys of a file."""
+        for key in keys:
+            names = self._names.setdefault(key, name)  # a set only for the keys that several files have
+            if isinstance(names, set):
+                names.add(name)
+            elif names != name:
+                self._names[key] = {names, name}
+
+    def remove(self, keys: Iterable[_Key], name: str) -> None:
+        """Remove the keys of a file."""
+        for key in keys:
+            names = self._names.get(key)
+            if isinstance(names, set) and len(names) > 1:
+                names.discard(name)
+            elif names in (name, {name}):
+                del self._names[key]
+
+    def _of(self, key: _Key) -> set[str]:
+        names = self._names.get(key, set())
+        return {names} if isinstance(names, str) else names
+
+    def with_any(self, keys: Iterable[_Key]) -> set[str]:
+        """Return the names of the files that have one of the keys."""
+        return set().union(*map(self._of, keys))
+
+    def with_all(self, keys: Iterable[_Key]) -> set[str]:
+        """Return the names of the files that have all keys, at least one."""
+        first, *others = sorted(map(self._of, keys), key=len)
+        return first.intersection(*others)
+
+
+def _tokens(name: str) -> set[str]:
+    """Return the parts of a record's name between hyphens; of a name that is a hash, one word for all of them."""
+    return {_HASH} if name[0] == "~" else set(name.split("-"))
 
 
 def _words(gist: Gist | None) -> tuple[bytes, ...]:

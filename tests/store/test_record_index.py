@@ -53,7 +53,7 @@ def test_a_word_leads_to_all_files_that_have_it_now(results: Path, index: Record
     for name in "ab":
         (results / name).unlink()
     view = index.look()
-    assert (view._names, view._files, view._changed) == ({}, {}, {}), "nothing is kept of files that are gone"
+    assert (view._by_word._names, view._files, view._changed) == ({}, {}, {}), "nothing is kept of files that are gone"
 
 
 def test_a_file_that_only_decoding_can_read_is_always_mentioned(
@@ -70,7 +70,7 @@ def test_a_file_that_only_decoding_can_read_is_always_mentioned(
 def test_a_file_with_very_many_words_is_not_indexed(results: Path, index: RecordIndex) -> None:
     put(results, "a", *(f"10.{number // 65536}.{number // 256 % 256}.{number % 256}" for number in range(10_001)))
     assert found(index, "192.0.2.1") == ["a"]
-    assert index.look()._names == {b"": "a"}
+    assert index.look()._by_word._names == {b"": "a"}
 
 
 @pytest.mark.parametrize("how", ["removed", "moved"])
@@ -223,6 +223,11 @@ def test_names_are_listed_once_and_then_as_they_are_now(
     assert names(index, results, "-c1-") == []
     assert names(index, results, "-c2-") == ["net-c2-eth0", "other-c2-eth1"]
     assert len(listed) == (2 if is_watched else 7), "the first listing makes no watch"
+    hyphens = ["a-b-eth0", "a-b-c-eth0", "net-a-b-eth0", "net-a-b-eth0~0123", "net-x-a-b-y-eth0", "net-b-a-eth0"]
+    for name in hyphens:
+        put(results, name)
+    assert names(index, results, "-a-b-") == [name for name in hyphens if "-a-b-" in name]
+    assert names(index, results, "-b-eth0") == sorted(name for name in hyphens if "-b-eth0" in name)
     if index._view._watch is not None:
         monkeypatch.setattr(index._view._watch, "changed", lambda: None)
     put(results, "net-c3-eth0")
