@@ -20,6 +20,7 @@ from libcni.diagnosis.node_devices import WITH_MASTER, devices_of
 from libcni.diagnosis.node_state import NodeState
 from libcni.diagnosis.obstacles import refused_gateway
 from libcni.diagnosis.reading import bridge_of, grouped, is_gateway
+from libcni.diagnosis.refused_values import refused_values
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations
 from libcni.errors import counted, some
 from libcni.kernel.netlink import Link, Network
@@ -79,7 +80,8 @@ def _default_network(node: NodeState) -> Observations:
             f"{os.path.basename(second.file or '?')}",
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
-    if not node.blocking_file:  # else the check of the configurations has said what each runtime does
+    # Else the check of the configurations has said what each runtime does, or that the plugin refuses the file.
+    if not node.blocking_file and not any(refused_values(default)):
         yield Checked("next", what)
 
 

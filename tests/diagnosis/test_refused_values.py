@@ -217,6 +217,7 @@ def test_a_device_of_the_node_that_the_next_container_needs(made: MadeNode) -> N
 def test_a_change_that_would_be_refused_is_not_called_fine(made: MadeNode) -> None:
     made.attach("c1")
     configure(made, {**BRIDGE, "mtu": 90000})
+    assert made.checked(check_next) == ["bridges of net"], "no pod is attached to it"
     assert made.finding(check_drift).remedy.startswith("correct the file: a value in it is refused; to see")
     configure(made, {**BRIDGE, "mtu": 9000})
     assert made.finding(check_drift).remedy.startswith("if the change is wanted, do nothing; to see")
