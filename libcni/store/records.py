@@ -34,6 +34,14 @@ from libcni.store.model import BEGUN, Identity, Record, Stamp, Unreadable, unrea
 from libcni.store.record_format import decode, encode, index_of_result
 from libcni.store.record_index import RecordIndex, stamp_of
 
+try:  # a C module behind hashlib; hashlib itself loads OpenSSL, which takes 2 ms, and the first ADD needs this
+    from _sha2 import sha256  # type: ignore[import-not-found]  # from Python 3.12 on
+except ImportError:
+    try:
+        from _sha256 import sha256  # type: ignore[import-not-found]
+    except ImportError:
+        from hashlib import sha256
+
 logger: logging.Logger = logging.getLogger("libcni")
 
 _NAME_BYTES = 255
@@ -442,9 +450,7 @@ def names_of(identity: Identity) -> Iterator[str]:
     is_short = len(os.fsencode(name)) <= _NAME_BYTES
     if is_short:
         yield name
-    import hashlib  # it loads OpenSSL, and few records need it
-
     # No network name contains "~", and no interface name is as long as a hash: no plain name looks like a hashed one.
-    mark = hashlib.sha256("/".join(identity).encode()).hexdigest()[:32]
+    mark = sha256("/".join(identity).encode()).hexdigest()[:32]
     hashed = f"{name}~{mark}"
     yield hashed if is_short and len(os.fsencode(hashed)) <= _NAME_BYTES else f"~{mark}"
