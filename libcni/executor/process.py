@@ -33,8 +33,12 @@ GRACE = 0.5
 TERM_SHARE = 0.8
 """The part of the grace between SIGTERM and SIGKILL. The rest is for the plugin's end after SIGKILL."""
 
-EXIT_ONLY_SECONDS = 0.005
-"""Seconds to wait for the plugin's exit before polling its output."""
+EXIT_ONLY_SECONDS = 0.05
+"""Seconds to wait for the plugin's exit before polling its output.
+
+Most plugins end sooner and print less than a pipe holds, so the call wakes up only once. A plugin that prints more
+waits until then.
+"""
 
 _LONGEST_POLL = 86400.0
 

@@ -44,19 +44,15 @@ def prepare_spawn(path: str, env: Mapping[str, str], moves: Sequence[tuple[int, 
         ValueError: the path or a variable has a character that the kernel does not accept.
     """
     program = os.fsencode(path)
-    variables = os.fsencode("\0".join(map("=".join, env.items()))).split(b"\0") if env else []
-    # C would end a text at a NUL, and a name at its first "=". The errors are those of os.posix_spawn, the fallback.
-    if b"\0" in program or len(variables) != len(env):
+    if b"\0" in program:  # C would end the path there. The error is that of os.posix_spawn, the fallback.
         raise ValueError("embedded null byte")
-    if "" in env or "=" in "".join(env):
-        raise ValueError("illegal environment variable name")
     try:
         ctypes, libc, quick, attributes = _libc()
+        envp = _envp(tuple(env.items()))
     except ImportError:  # this Python has no ctypes, or shuts down
         return partial(_spawn_with_os, path, env, moves)
     sys.audit("os.posix_spawn", path, [path], env)
     argv = (ctypes.c_char_p * 2)(program, None)
-    envp = (ctypes.c_char_p * (len(variables) + 1))(*variables, None)
 
     def start(pid: array[int]) -> None:
         actions = ctypes.create_string_buffer(_BYTES)
@@ -134,6 +130,19 @@ def _spawn_with_os(path: str, env: Mapping[str, str], moves: Sequence[tuple[int,
     pid[0] = os.posix_spawn(
         path, [path], env, file_actions=actions, setpgroup=0, setsigmask=(), setsigdef=_DEFAULT_SIGNALS
     )
+
+
+@functools.lru_cache(128)  # the plugins of a verb have the same variables
+def _envp(env: tuple[tuple[str, str], ...]) -> Any:
+    """Return an environment for C. Raises ValueError and ImportError like ``prepare_spawn`` and ``_libc``."""
+    variables = os.fsencode("\0".join(map("=".join, env))).split(b"\0") if env else []
+    # C would end a text at a NUL, and a name at its first "=". The errors are those of os.posix_spawn, the fallback.
+    if len(variables) != len(env):
+        raise ValueError("embedded null byte")
+    if any(not name or "=" in name for name, _ in env):
+        raise ValueError("illegal environment variable name")
+    c_char_p = _libc()[0].c_char_p
+    return (c_char_p * (len(variables) + 1))(*variables, None)
 
 
 @functools.cache

@@ -87,10 +87,11 @@ def test_operations_that_need_the_processor_begin_when_others_end(monkeypatch: p
     assert [turn.has_come for turn in every[8:]] == [True, False, False, False], "who ends makes room at once"
 
 
-def test_operations_that_only_wait_let_others_begin(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("used", [0.0, 0.6])
+def test_operations_that_mostly_wait_let_others_begin(monkeypatch: pytest.MonkeyPatch, used: float) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(libcni.verbs.turns, "_PACE_SECONDS", 0.01)
-    monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: 0.0)
+    monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: used * system.monotonic())
     monkeypatch.setattr(libcni.verbs.turns, "_idle_seconds", lambda: 0.0)  # other programs keep the machine busy
     turns = Turns(30)
     every = entered(turns, *(f"c{number}" for number in range(31)))
@@ -102,10 +103,10 @@ def test_operations_that_only_wait_let_others_begin(monkeypatch: pytest.MonkeyPa
 
 
 def test_idle_cores_let_others_begin_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the processor's time is used, which is too much for the longer look."""
+    """Three quarters of the processor's time are used, which is too much for the longer look."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0})
     monkeypatch.setattr(libcni.verbs.turns, "_PACE_SECONDS", 3600.0)
-    monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: system.monotonic() / 2)
+    monkeypatch.setattr(libcni.verbs.turns, "_processor_seconds", lambda: 0.75 * system.monotonic())
     idle = [0.0]
     monkeypatch.setattr(
         libcni.verbs.turns, "_idle_seconds", lambda: idle[0] * system.monotonic() * (os.cpu_count() or 1)
