@@ -388,7 +388,8 @@ def _other_way_out(
     """
     one, answer = wrong
     link = next((link for link in host.links.values() if link.index == answer.ifindex), None)
-    rule = next((rule for rule in host.routing_rules if _leads(host, rule, one.question, answer.table)), None)
+    device = next((link.name for link in _arriving(host, one.question)), "lo")
+    rule = next((rule for rule in host.routing_rules if _leads(rule, one.question, device, answer.table)), None)
     causes = [f"the routing rule {rule.priority}"] if rule is not None else []
     causes += [one.marking] if one.marking else []
     because = f"because of {' and '.join(causes)}, " if causes else ""
@@ -404,14 +405,13 @@ def _other_way_out(
     )  # fmt: skip
 
 
-def _leads(network: Network, rule: RoutingRule, question: RouteQuestion, table: int) -> bool:
+def _leads(rule: RoutingRule, question: RouteQuestion, device: str, table: int) -> bool:
     """Return whether a rule probably leads packets to a table: ports and users are not known here."""
-    return table not in _TABLES and rule.table == table and _takes(network, rule, question)
+    return table not in _TABLES and rule.table == table and _takes(rule, question, device)
 
 
-def _takes(network: Network, rule: RoutingRule, question: RouteQuestion) -> bool:
-    """Return whether a routing rule is for packets."""
-    device = next((link.name for link in network.links.values() if link.index == question.arrives_on), "lo")
+def _takes(rule: RoutingRule, question: RouteQuestion, device: str) -> bool:
+    """Return whether a routing rule is for packets that arrive on an interface."""
     value, mask = rule.mark or (0, 0)
     is_met = (
         rule.interface in {"", device} and question.mark & mask == value
@@ -511,9 +511,9 @@ def _decider(network: Network, question: RouteQuestion) -> tuple[RoutingRule | N
 
     The kernel does not name them with its error.
     """
-    routes = Routes(network)
+    routes, device = Routes(network), next((link.name for link in _arriving(network, question)), "lo")
     for rule in network.routing_rules:
-        is_asked = rule.is_whole and _takes(network, rule, question)
+        is_asked = rule.is_whole and _takes(rule, question, device)
         route = routes.to(question.target, rule.table) if is_asked else None
         if is_asked and (rule.drops or route is not None):
             return rule, route
