@@ -21,6 +21,7 @@ from libcni.diagnosis.ways import Routes, gateway_from
 from libcni.kernel.echo import EchoRequest, most_at_once
 from libcni.kernel.namespace import NamespaceId, call_in_thread, enter_namespace, open_known
 from libcni.kernel.netlink import DROPS_PACKETS, Link, Network
+from libcni.kernel.sockets import waiting_sockets
 from libcni.store.attachments import Attachment
 
 _NEIGHBOURS = "/proc/sys/net/ipv{}/neigh/default/gc_thresh3"
@@ -33,12 +34,15 @@ _TO_MACHINES = frozenset({"tun", "macvtap", "ipvtap"})
 _IPV6 = 6
 _TRIED = 8
 """How many containers of a network are tried to find one that reaches another network."""
+_QUIET_PORTS = (9, 1, 7)
+"""Ports of TCP on which hardly ever something listens: discard, tcpmux and echo."""
 _ALONE = {"private", "vepa", "passthru"}
 """The modes of macvlan in which containers of one node do not reach each other."""
 
-Kind = Literal["router", "node", "gateway", "same", "other", "out"]
+Kind = Literal["router", "node", "gateway", "same", "other", "out", "tcp"]
 """In this order: from the node to the node's gateway; from the node to a container; from a container to its gateway, to
-another container of its network, to a container of another network, to the node's gateway."""
+another container of its network, to a container of another network, to the node's gateway. Also a connection of TCP
+from a container to another one."""
 _FIRST = {"router", "node"}
 """Kinds that are sent first, because a container's own request teaches the node the container's hardware address."""
 
@@ -252,6 +256,28 @@ def is_silent(version: int, end: End | None = None) -> bool:
         with system.Closing(open_known(end.path, end.identity)) as namespace:
             return call_in_thread(lambda: read(namespace))
     return False
+
+
+def calls_of(probes: Collection[Probe]) -> Iterator[Probe]:
+    """Yield a connection of TCP between two containers of each network, and of two networks, that get echo requests.
+
+    A closed port answers, too, and no program there sees anything.
+    """
+    pairs = grouped(
+        ((probe.kind, *(end.attachment.network for end in probe.ends), probe.source.version), probe)
+        for probe in probes if probe.kind in {"same", "other"} and probe.source is not None
+    )  # fmt: skip
+    for first, *_ in pairs.values():
+        if first.target is not None and (port := _closed_port(first.target)):
+            yield first._replace(kind="tcp", request=first.request._replace(port=port))
+
+
+def _closed_port(end: End) -> int:
+    """Return a port of TCP on which nothing listens in a container's namespace; 0 if none is known."""
+    with suppress(OSError), system.Closing(open_known(end.path, end.identity)) as namespace:
+        busy = {one.number for one in waiting_sockets("tcp", _QUIET_PORTS, namespace)}
+        return next((port for port in _QUIET_PORTS if port not in busy), 0)
+    return 0
 
 
 def batches(probes: list[Probe]) -> Iterator[list[Probe]]:

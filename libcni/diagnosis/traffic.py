@@ -17,7 +17,7 @@ from typing import Literal, NamedTuple
 import libcni.kernel.system as system
 from libcni.diagnosis.namespaces import attachment_age
 from libcni.diagnosis.node_state import NodeState
-from libcni.diagnosis.probes import SILENT, End, Kind, Probe, batches, ends_of, is_silent, probes_of
+from libcni.diagnosis.probes import SILENT, End, Kind, Probe, batches, calls_of, ends_of, is_silent, probes_of
 from libcni.diagnosis.reading import grouped
 from libcni.diagnosis.report import Checked, NodeFinding, NotChecked, Observations, Severity, name_of
 from libcni.diagnosis.stopped_links import command_in
@@ -46,6 +46,7 @@ _MEANINGS: Mapping[Fate, str] = {
     "rejected": "packets are lost on this way, unless a policy is meant to refuse echo requests",
     "silent": "packets are lost on this way, unless a policy is meant to drop echo requests",
 }
+_OF_TCP = "echo requests get through, and connections of TCP to such ports do not; a policy may be meant to do this"
 _REASONS = {
     errno.EPERM: "a rule or a policy of IPsec (xfrm) forbids it",
     errno.EACCES: "a route or a routing rule of the type prohibit",
@@ -105,14 +106,24 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Coll
     silent: dict[str, Failure] = {}
     for batch in batches(probes):
         _send(batch, answering, failures, unknown, silent)
+    failed = {end.name for failure in failures for end in failure.probe.ends}
+    calls = list(calls_of([one for one in probes if failed.isdisjoint(end.name for end in one.ends)]))
+    for batch in batches(calls):
+        _send(batch, answering, failures, unknown, silent)
     probes = [probe for probe in probes if probe.kind != "out" or probe.request.target in answering]
     yield from map(_of_router, silent.values())
     for end, reason in {probe.ends[-1].name: (probe.ends[-1], reason) for probe, reason in unknown}.values():
         yield NotChecked("traffic", name_of(end.attachment), reason)
+    yield from _counted(probes, calls)
+    yield from _findings(failures, [*probes, *calls])
+
+
+def _counted(probes: list[Probe], calls: list[Probe]) -> Iterator[Checked]:
     counts = {word: sum(probe.kind == kind for probe in probes) for kind, word in _COUNTED.items()}
     what = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     yield Checked("traffic", f"{counted(sum(counts.values()), 'echo request')}: {what}")
-    yield from _findings(failures, probes)
+    if calls:
+        yield Checked("traffic", f"{counted(len(calls), 'connection')} of TCP between containers")
 
 
 def _left_out(ends: list[End], explained: Collection[str]) -> Iterator[NotChecked]:
@@ -278,6 +289,7 @@ def _between(group: list[Failure], probes: list[Probe]) -> Iterator[NodeFinding]
 
 
 def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeFinding:
+    is_tcp = all(failure.probe.kind == "tcp" for failure in failures)
     worst = min(failures, key=lambda failure: list(_MEANINGS).index(failure.fate))
     names = tuple(dict.fromkeys(end.name for end in ends))
     networks = list(dict.fromkeys(end.attachment.network for end in ends))
@@ -287,11 +299,11 @@ def _finding(failures: list[Failure], ends: list[End], asked: set[str]) -> NodeF
         subject = f"{of_networks}, packets to other machines"
     elif len(names) == 1:
         subject = name_of(ends[0].attachment)
-    elif asked <= set(names):
+    elif asked <= set(names) and not is_tcp:  # one pair alone was asked
         subject = f"all {subject}"
     return NodeFinding(
-        "traffic", _SEVERITIES.get(worst.fate, "warning"), "no-reply", subject,
-        some([_words(failure) for failure in failures], "; "), _MEANINGS[worst.fate],
+        "traffic", "note" if is_tcp else _SEVERITIES.get(worst.fate, "warning"), "no-reply", subject,
+        some([_words(failure) for failure in failures], "; "), _OF_TCP if is_tcp else _MEANINGS[worst.fate],
         f"find out what stops them: {'; '.join(_looks(worst))}", (), names,
     )  # fmt: skip
 
@@ -305,7 +317,9 @@ def _words(failure: Failure) -> str:
         target = f"the node's gateway {probe.request.target}, which answers the node"
     if probe.target is not None:
         target = probe.target.label
-    text = f"{counted(echo.sent, 'echo request') + ' ' if echo.sent else ''}from {source} to {target}: "
+    sent = f"a connection to port {probe.request.port} of TCP " if probe.request.port else ""
+    sent = sent or (f"{counted(echo.sent, 'echo request')} " if echo.sent else "")
+    text = f"{sent}from {source} to {target}: "
     reason = os.strerror(echo.error)
     if fate == "unresolved":
         question = "NDP" if ":" in probe.next_hop else "ARP"

@@ -1,4 +1,4 @@
-"""Send echo requests (ICMP and ICMPv6) in network namespaces, many at once.
+"""Send echo requests (ICMP and ICMPv6), and try connections of TCP, in network namespaces, many at once.
 
 Anybody in a namespace can send packets to a socket in it. So an answer counts only if it has the random token of its
 request, only a few bytes of each packet are read, and the wait ends after two seconds.
@@ -61,12 +61,14 @@ class EchoRequest(NamedTuple):
         source: the IP address that it is sent from; "": the kernel chooses.
         netns: a path of the namespace that it is sent in; "": this thread's.
         identity: the namespace that is expected at the path.
+        port: the port of TCP to which a connection is tried, in place of an echo request; 0: none.
     """
 
     target: str
     source: str = ""
     netns: str = ""
     identity: NamespaceId | None = None
+    port: int = 0
 
 
 @dataclass(slots=True)
@@ -101,14 +103,15 @@ def send_echoes(requests: Sequence[EchoRequest]) -> list[Echo]:
         waiting: dict[int, _Talk] = {}
         for request, echo in zip(requests, echoes, strict=True):
             try:
-                talk = _Talk(stack.enter_context(_socket_for(request)), request, echo)
+                kind = _Call if request.port else _Talk
+                talk = kind(stack.enter_context(_socket_for(request)), request, echo)
             except OSError as error:
                 no_right = "no raw socket can be made in the namespace; this needs CAP_NET_RAW there"
                 echo.problem = no_right if isinstance(error, PermissionError) else error.strerror or str(error)
                 continue
             if not echo.error and not echo.problem:
                 waiting[talk.socket.fileno()] = talk
-                poll.register(talk.socket, select.POLLIN | select.POLLERR)
+                poll.register(talk.socket, talk.events)
         for pause in _PAUSES:
             for talk in waiting.values():
                 talk.send()
@@ -116,7 +119,7 @@ def send_echoes(requests: Sequence[EchoRequest]) -> list[Echo]:
             while waiting and (left := until - system.monotonic()) > 0:
                 for number, _ in poll.poll(left * 1000):
                     waiting[number].receive()
-                    if waiting[number].echo.is_answered:
+                    if waiting[number].echo.is_answered or waiting[number].is_over:
                         poll.unregister(number)
                         del waiting[number]
     return echoes
@@ -125,15 +128,16 @@ def send_echoes(requests: Sequence[EchoRequest]) -> list[Echo]:
 def _socket_for(request: EchoRequest) -> socket.socket:
     """Return a raw socket in a namespace that does not block. Raises OSError."""
     family = _family_of(request)
+    kind, protocol = (socket.SOCK_STREAM, 0) if request.port else (socket.SOCK_RAW, family.protocol)
     if not request.netns:
-        made = socket.socket(family.number, socket.SOCK_RAW | socket.SOCK_CLOEXEC, family.protocol)
+        made = socket.socket(family.number, kind | socket.SOCK_CLOEXEC, protocol)
     else:
         assert request.identity is not None
         with system.Closing(open_known(request.netns, request.identity)) as namespace:
-            descriptor = socket_in(namespace, family.number, socket.SOCK_RAW, family.protocol)
+            descriptor = socket_in(namespace, family.number, kind, protocol)
         if descriptor < 0:
             raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
-        made = socket.socket(family.number, socket.SOCK_RAW, family.protocol, descriptor)
+        made = socket.socket(family.number, kind, protocol, descriptor)
     made.setblocking(False)
     return made
 
@@ -145,10 +149,12 @@ def _family_of(request: EchoRequest) -> _Family:
 class _Talk:
     """A request and its socket. An error of a socket's set-up is in ``echo``, and nothing is sent."""
 
+    events = select.POLLIN | select.POLLERR
+    is_over = False
+
     def __init__(self, connection: socket.socket, request: EchoRequest, echo: Echo) -> None:
-        self.socket, self.echo, self._family = connection, echo, _family_of(request)
+        self.socket, self.echo, self._family, self._request = connection, echo, _family_of(request), request
         self._number, self._token = int.from_bytes(system.urandom(2), "big"), system.urandom(_TOKEN)
-        connection.setsockopt(*self._family.filter)
         connection.setsockopt(*self._family.errors, 1)
         try:
             if request.source:
@@ -156,6 +162,11 @@ class _Talk:
         except OSError as error:
             echo.problem = f"{request.source} cannot be used: {error.strerror}"
             return
+        self._open()
+
+    def _open(self) -> None:
+        request, echo, connection = self._request, self.echo, self.socket
+        connection.setsockopt(*self._family.filter)
         try:
             # From here on the kernel accepts packets of the target alone, and reports errors about it.
             connection.connect((request.target, 0))
@@ -221,6 +232,38 @@ class _Talk:
             return False
         kind, _, _, number, _ = _ECHO.unpack_from(packet)
         return (kind, number, packet[_ECHO.size :]) == (self._family.reply, self._number, self._token)
+
+
+class _Call(_Talk):
+    """A connection of TCP that is tried. It is answered if the other end accepts it, or refuses it (RST)."""
+
+    events = select.POLLOUT | select.POLLERR
+
+    def _open(self) -> None:
+        # Nothing waits for the end of an accepted connection.
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+    def send(self) -> None:
+        """Begin the connection. The kernel sends the request again after a second."""
+        if self.echo.sent == 0:
+            self.echo.sent = 1
+            self._conclude(self.socket.connect_ex((self._request.target, self._request.port)))
+
+    def receive(self) -> None:
+        """Read the outcome."""
+        if self.is_over:  # the kernel refused it at once, and forgets the error
+            return
+        self._read_errors()
+        self._conclude(self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR))
+
+    def _conclude(self, error: int) -> None:
+        if error == errno.EINPROGRESS:
+            return
+        # A router or a rule (REJECT) refuses with a packet of ICMP, the other end with one of TCP.
+        self.echo.is_answered = error == 0 or (error == errno.ECONNREFUSED and not self.echo.reporter)
+        self.is_over = True
+        if not self.echo.is_answered and not self.echo.error:
+            self.echo.error = error
 
 
 def _checksum(data: bytes) -> int:

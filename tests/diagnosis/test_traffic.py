@@ -39,6 +39,7 @@ class Answers:
         self.lost: dict[tuple[str, str], Echo] = {}
         self.unresolved: set[str] = set()
         self.gone: set[str] = set()
+        self.calls: Echo | None = None
         monkeypatch.setattr(traffic, "send_echoes", self.send)
         monkeypatch.setattr(traffic, "_unresolved", lambda _: self.unresolved)
         monkeypatch.setattr(traffic, "_is_there", lambda end: end.address not in self.gone)
@@ -48,6 +49,8 @@ class Answers:
         pairs = [(request.source, request.target) for request in requests]
         self.requests += pairs
         self.batches.append(len(pairs))
+        if requests[0].port and self.calls is not None:
+            return [self.calls for _ in requests]
         return [self.lost.get(pair, Echo(1, is_answered=True)) for pair in pairs]
 
     def lose(self, *pairs: tuple[str, str], error: int = 0, reporter: str = "", problem: str = "") -> None:
@@ -527,3 +530,43 @@ def test_what_a_rule_refuses_is_told_with_its_sender(host: Namespace, container:
     container.run("iptables", "-A", "INPUT", "-j", "REJECT", "--reject-with", "icmp-host-prohibited")
     [echo] = wait_until(lambda: [one for one in send_echoes([EchoRequest("192.0.2.2")]) if one.reporter])
     assert (echo.is_answered, echo.error, echo.reporter) == (False, errno.EHOSTUNREACH, "192.0.2.2")
+
+
+@pytest.mark.real
+@pytest.mark.usefixtures("fast")
+def test_a_connection_of_tcp_is_answered_by_its_other_end_alone(host: Namespace, container: Namespace) -> None:
+    connect(host, container)
+    request = EchoRequest("192.0.2.2", port=9)
+    wait_until(lambda: send_echoes([request])[0].is_answered)  # nothing listens there: it refuses
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        own = EchoRequest("127.0.0.1", port=nobody.getsockname()[1])
+        nobody.listen()
+        wait_until(lambda: [echo.is_answered for echo in send_echoes([own, request])] == [True, True])
+    rule = ("INPUT", "-p", "tcp", "-j")
+    container.run("iptables", "-A", *rule, "REJECT")
+    [refused] = wait_until(lambda: [one for one in send_echoes([request]) if one.reporter])
+    assert (refused.is_answered, refused.error, refused.reporter) == (False, errno.ECONNREFUSED, "192.0.2.2")
+    container.run("iptables", "-I", *rule, "DROP")
+    [lost, nowhere] = send_echoes([request, EchoRequest("203.0.113.1", port=9)])
+    assert (lost.is_answered, lost.error, lost.sent) == (False, 0, 1)
+    assert (nowhere.is_answered, nowhere.error) == (False, errno.ENETUNREACH)
+
+
+def test_a_network_whose_connections_of_tcp_are_lost_is_noted(
+    three: MadeNode, answers: Answers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(libcni.diagnosis.probes, "_closed_port", lambda _: 9)
+    assert findings(three) == []
+    assert answers.batches == [3, 6, 1]
+    assert Checked("traffic", "1 connection of TCP between containers") in check(three)
+    answers.calls = Echo(1)
+    [found] = findings(three)
+    assert (found.severity, found.name, found.containers) == ("note", "no-reply", ("c2:eth0", "c3:eth0"))
+    assert (
+        found.seen == f"a connection to port 9 of TCP from c2:eth0 ({address(2)}) to c3:eth0 ({address(3)}): no answer"
+    )
+    answers.lose((address(2), address(3)), (address(3), address(4)), (address(4), address(2)))
+    answers.batches.clear()
+    assert [one.severity for one in findings(three)] == ["warning"]
+    assert answers.batches == [3, 6], "no pair gets echo requests"
