@@ -32,6 +32,9 @@ TRIES = 8
 """How often a list is read again if it changes during the read."""
 _AT_ONCE = 32
 """The number of questions in one message: their answers fit into the socket's buffer."""
+_MOST_AT_ONCE = 1 << 20
+"""The largest size of one datagram. Those of a list have 32 KiB, unless an interface has many virtual functions."""
+_buffers: list[bytearray] = []
 _ATTRIBUTE_SIZE = ATTRIBUTE.size
 _WRONG_LENGTH = "the length of an attribute is wrong"
 _WITHOUT_FLAGS = 0x3FFF  # newer lists have NLA_F_NESTED in the kind
@@ -39,6 +42,20 @@ _TOO_SLOW = "the kernel's answers about the namespace take too long"
 _MOST_ERRNO = 4095
 
 _T = TypeVar("_T")
+
+
+def _received(connection: _socket.socket) -> tuple[bytes, tuple[int, int]]:
+    """Receive once; return the data and the sender."""
+    # A new buffer of this size for each datagram would take as long as all the rest. Threads may receive at once.
+    try:
+        buffer = _buffers.pop()
+    except IndexError:
+        buffer = bytearray(_MOST_AT_ONCE)
+    try:
+        size, sender = connection.recvfrom_into(buffer)
+        return bytes(memoryview(buffer)[:size]), sender
+    finally:
+        _buffers.append(buffer)
 
 
 class Exchange:
@@ -139,7 +156,7 @@ class Exchange:
         left = max(0.0, self._until - system.monotonic())
         self.socket.settimeout(left)
         try:
-            data, sender = self.socket.recvfrom(1 << 20)
+            data, sender = _received(self.socket)
         except (TimeoutError, BlockingIOError):
             raise TimeoutError(errno.ETIMEDOUT, _TOO_SLOW) from None
         if sender[0] != 0:  # another program's message

@@ -51,13 +51,12 @@ def waiting_sockets(protocol: str, numbers: Collection[int], namespace: int | No
         yield from (found for found in _endpoints() if found.number in numbers)
     if protocol not in _PROTOCOLS:
         return
-    for family in (socket.AF_INET, socket.AF_INET6):
-        with suppress(OSError) if namespace is None else nullcontext():
-            for found_family, port, address, inode in _dump(family, *_PROTOCOLS[protocol], numbers, namespace):
-                number = int.from_bytes(port, "big")
-                if number in numbers:
-                    own = address[: 4 if found_family == socket.AF_INET else 16]
-                    yield Socket(number, _address(ipaddress.ip_address(own)), str(inode))
+    with suppress(OSError) if namespace is None else nullcontext():
+        for family, port, address, inode in _dump(*_PROTOCOLS[protocol], numbers, namespace):
+            number = int.from_bytes(port, "big")
+            if number in numbers:
+                own = address[: 4 if family == socket.AF_INET else 16]
+                yield Socket(number, _address(ipaddress.ip_address(own)), str(inode))
 
 
 def _endpoints() -> Iterator[Socket]:
@@ -70,9 +69,9 @@ def _endpoints() -> Iterator[Socket]:
 
 
 def _dump(
-    family: int, protocol: int, state: int, numbers: Collection[int], namespace: int | None = None
-) -> list[tuple[int, bytes, bytes, int]]:
-    """Return (family, port, address, inode) of the sockets in a state at these ports, perhaps with others.
+    protocol: int, state: int, numbers: Collection[int], namespace: int | None = None
+) -> Iterator[tuple[int, bytes, bytes, int]]:
+    """Yield (family, port, address, inode) of the sockets in a state at these ports, perhaps with others.
 
     Raises OSError.
     """
@@ -85,8 +84,10 @@ def _dump(
         raise OSError(errno.EPROTONOSUPPORT, "the sockets of the namespace cannot be read")
     with socket.socket(socket.AF_NETLINK, kind, _SOCK_DIAG, descriptor) as connection:
         kernel = Exchange(connection, seconds=_KERNEL_SECONDS, is_own=namespace is None)
-        request = _REQUEST.pack(family, protocol, 0, 1 << state, port)
-        return kernel.dump(_BY_FAMILY, _BY_FAMILY, request, _ANSWER.unpack_from)
+        for family in (socket.AF_INET, socket.AF_INET6):
+            request = _REQUEST.pack(family, protocol, 0, 1 << state, port)
+            with suppress(OSError) if namespace is None else nullcontext():  # a kernel without IPv6
+                yield from kernel.dump(_BY_FAMILY, _BY_FAMILY, request, _ANSWER.unpack_from)
 
 
 def _address(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> str:

@@ -48,14 +48,14 @@ class Kernel:
     def send(self, request: bytes) -> None:
         self.serials.append(HEADER.unpack_from(request)[3])
 
-    def recvfrom(self, size: int) -> tuple[bytes, tuple[int, int]]:
+    def recvfrom_into(self, buffer: bytearray) -> tuple[int, tuple[int, int]]:
         if not self.datagrams:
             raise TimeoutError
-        data = self.datagrams.pop(0)[:size]
-        return _numbered(data, self.serials[-1]) if self._numbered else data, (
-            self.senders.pop(0) if self.senders else 0,
-            0,
-        )
+        data = self.datagrams.pop(0)[: len(buffer)]
+        if self._numbered:
+            data = _numbered(data, self.serials[-1])
+        buffer[: len(data)] = data
+        return len(data), (self.senders.pop(0) if self.senders else 0, 0)
 
 
 def _numbered(data: bytes, serial: int) -> bytes:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from libcni.kernel import sockets
+from libcni.kernel import netlink_messages, sockets
 from libcni.kernel.sockets import Socket, processes_of, waiting_sockets
 
 
@@ -82,6 +82,14 @@ def test_endpoints_of_sctp_that_wait_for_clients(monkeypatch: pytest.MonkeyPatch
     assert list(waiting_sockets("sctp", {8097, 80})) == []
 
 
+def test_the_buffer_for_the_answers_of_the_kernel_is_made_once() -> None:
+    """To make one of this size for each answer takes as long as all the rest, and the doctor asks thousands of times."""
+    list(waiting_sockets("tcp", {8080}))
+    before = [id(buffer) for buffer in netlink_messages._buffers]
+    list(waiting_sockets("udp", {8080}))
+    assert [id(buffer) for buffer in netlink_messages._buffers] == before != []
+
+
 def test_a_socket_with_a_client_and_another_port_do_not_wait() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as client:
         assert list(waiting_sockets("tcp", {client.getsockname()[1]})) == []
@@ -92,7 +100,7 @@ def test_the_kernel_selects_the_sockets_of_one_port() -> None:
     """Otherwise an ADD with a port would read all listening sockets of the host."""
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         number = one.getsockname()[1]
-        [(_, port, _, _)] = sockets._dump(socket.AF_INET, *sockets._PROTOCOLS["tcp"], {number})
+        [(_, port, _, _)] = sockets._dump(*sockets._PROTOCOLS["tcp"], {number})
         assert int.from_bytes(port, "big") == number
         assert len({*waiting_sockets("tcp", {number, other.getsockname()[1]})}) == 2
     assert list(waiting_sockets("tcp", {1 << 16})) == []  # no port

@@ -515,8 +515,10 @@ class SimSocket:
     def settimeout(self, _seconds: float) -> None:
         """Do nothing: the kernel answers at once."""
 
-    def recvfrom(self, _size: int) -> tuple[bytes, tuple[int, int]]:
-        return self._answers.pop(0), (0, 0)
+    def recvfrom_into(self, buffer: bytearray) -> tuple[int, tuple[int, int]]:
+        answer = self._answers.pop(0)
+        buffer[: len(answer)] = answer
+        return len(answer), (0, 0)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
