@@ -83,7 +83,7 @@ def test_endpoints_of_sctp_that_wait_for_clients(monkeypatch: pytest.MonkeyPatch
 
 
 def test_the_buffer_for_the_answers_of_the_kernel_is_made_once() -> None:
-    """To make one of this size for each answer takes as long as all the rest, and the doctor asks thousands of times."""
+    """A new one for each answer would take as long as all the rest, and the doctor asks thousands of times."""
     list(waiting_sockets("tcp", {8080}))
     before = [id(buffer) for buffer in netlink_messages._buffers]
     list(waiting_sockets("udp", {8080}))
