@@ -138,7 +138,7 @@ def _changed(node: NodeState, net: NetworkConfigList, attachments: list[Attachme
         keys |= differences
     if changed:
         wanted = "if the change is wanted, do nothing"
-        if any(refused_values(net)):
+        if any(refused_values(net, node.versions_of)):
             wanted = "correct the file: a value in it is refused"
         meaning = "these attachments keep the old configuration until their containers are started again"
         if publishing := [one for one in changed if _loses_ports(node, net, one)]:

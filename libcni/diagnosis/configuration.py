@@ -54,7 +54,7 @@ def check_configuration(node: NodeState) -> Observations:
                 meaning += f". CRI-O skips it and attaches pods to {net.name} of {os.path.basename(net.file or '?')}"
         yield _error("unusable-file", problem.file or path, seen, meaning, remedy)
     for net in configurations.networks:
-        yield from _refused(net)
+        yield from _refused(node, net)
         for path in missing_files(net):
             yield _error(
                 "file-missing", path, f"it does not exist, but the plugins of {net.name} ({net.file}) read it",
@@ -63,8 +63,8 @@ def check_configuration(node: NodeState) -> Observations:
             )  # fmt: skip
 
 
-def _refused(net: NetworkConfigList) -> Iterator[NodeFinding]:
-    for location, problem in refused_values(net):
+def _refused(node: NodeState, net: NetworkConfigList) -> Iterator[NodeFinding]:
+    for location, problem in refused_values(net, node.versions_of):
         yield _error(
             "unusable-file", net.file or net.name, f"{location}: {problem}",
             f"the plugin or the kernel refuses this value, so no container can be attached to {net.name}",

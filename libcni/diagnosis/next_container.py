@@ -81,7 +81,7 @@ def _default_network(node: NodeState) -> Observations:
             containers=tuple(id_of(attachment) for alike in pods.values() for attachment in alike),
         )  # fmt: skip
     # Else the check of the configurations has said what each runtime does, or that the plugin refuses the file.
-    if not node.blocking_file and not any(refused_values(default)):
+    if not node.blocking_file and not any(refused_values(default, node.versions_of)):
         yield Checked("next", what)
 
 

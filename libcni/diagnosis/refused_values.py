@@ -1,13 +1,14 @@
 """Find values in a configuration that the CNI project's plugins, or the kernel, refuse at ADD.
 
-Measured with the plugins 1.1.1 and 1.9: both refuse these values.
+Measured with the plugins 1.1.1 and 1.9, which refuse the same values except those of ``_BY_NEWER`` and ``_BY_OLDER``.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from itertools import chain as joined
 from typing import Any, NamedTuple
 
 from libcni.config.conventions import BANDWIDTH, number
@@ -33,12 +34,18 @@ _LONGEST_NAME = 15
 _SMALLEST_MTU, _LARGEST_MTU, _SMALLEST_OF_IPV6 = 68, 65535, 1280
 
 
-def refused_values(net: NetworkConfigList) -> Iterator[tuple[str, str]]:
+VersionsOf = Callable[[str], Collection[str]]
+"""A function that returns the spec versions that an installed plugin supports; () if they are unknown."""
+_NEWER = "1.1.0"
+"""The newest spec version of the plugins since release 1.6.0."""
+
+
+def refused_values(net: NetworkConfigList, versions_of: VersionsOf) -> Iterator[tuple[str, str]]:
     """Yield (location, problem) of the values in a network's plugins and their delegates that would be refused."""
     for index, document in enumerate(plugin_documents(net)):
         for _, ran in delegated(net.name, document):
             where = f"plugins[{index}]" if ran is document else f"plugins[{index}], delegate {ran.get('type')}"
-            for error in _problems(ran):
+            for error in joined(_problems(ran), _of_release(ran, versions_of)):
                 yield location_of(where, error.path), error.problem
 
 
@@ -55,6 +62,16 @@ def _problems(document: Mapping[str, Any]) -> Iterator[WrongValueError]:
         yield error
     if kind in _WITH_IPAM and isinstance(keys.get("ipam"), dict) and (error := _problem(_ipam, keys)):
         yield WrongValueError(error.problem, ("ipam", *error.path))
+
+
+def _of_release(document: Mapping[str, Any], versions_of: VersionsOf) -> Iterator[WrongValueError]:
+    """Yield what only the installed release refuses."""
+    kind, keys = str(document.get("type")), of_any_case(document)
+    for checks, is_newer in ((_BY_NEWER, True), (_BY_OLDER, False)):
+        if kind in checks and (error := _problem(checks[kind], keys)):
+            versions = versions_of(kind)
+            if versions and (_NEWER in versions) is is_newer:
+                yield error
 
 
 def _problem(check: Callable[[Any], object], value: object) -> WrongValueError | None:
@@ -147,6 +164,40 @@ def _of_bandwidth(keys: Mapping[str, Any]) -> None:
     BANDWIDTH.whole({key: keys.get(key.lower()) for key in BANDWIDTH.checks})
 
 
+def _masquerade(keys: Mapping[str, Any]) -> None:
+    if keys.get("ipmasq") is True:
+        _backend(keys, "ipMasqBackend")
+
+
+def _backend(keys: Mapping[str, Any], key: str) -> None:
+    if keys.get(key.lower()) not in {None, "iptables", "nftables"}:
+        raise WrongValueError(f"it must be iptables or nftables, not {short_repr(keys[key.lower()])}", (key,))
+
+
+def _trunks(keys: Mapping[str, Any]) -> None:
+    for index, trunk in enumerate(check_keys(keys, _TRUNKS).get("vlantrunk") or ()):
+        path = ("vlanTrunk", index)
+        try:
+            own = check_keys(of_any_case(trunk), dict.fromkeys(("minid", "maxid", "id"), nullable(_VLAN_OF_TRUNK)))
+        except WrongValueError as error:
+            raise WrongValueError(f"{error.path[0]}: {error.problem}", path) from None
+        first, last = own.get("minid"), own.get("maxid")
+        if (first is None) is not (last is None) or (first is not None and first > last):
+            raise WrongValueError("it must have minID and maxID, and minID must not be the larger one", path)
+
+
+def _of_newer_bridge(keys: Mapping[str, Any]) -> None:
+    _masquerade(keys)
+    _trunks(keys)
+
+
+_VLAN_OF_TRUNK, _TRUNKS = number(1, 4094), {"vlantrunk": nullable(list_of(an_object))}
+_BY_NEWER: dict[str, Callable[[Mapping[str, Any]], None]] = {
+    "bridge": _of_newer_bridge, "ptp": _masquerade, "portmap": lambda keys: _backend(keys, "backend"),
+}  # fmt: skip
+_BY_OLDER: dict[str, Callable[[Mapping[str, Any]], object]] = {
+    "firewall": lambda keys: _one_of("open", "same-bridge")(keys.get("ingresspolicy") or "")
+}
 _VLAN, _MASTER = number(0, 4094), {"master": string, "mtu": _mtu, "linkincontainer": boolean}
 _CHECKS: dict[str, dict[str, Check]] = {
     "bridge": {

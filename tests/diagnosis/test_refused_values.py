@@ -23,9 +23,10 @@ NO_ADDRESS = "it must be an address such as 10.1.0.7, not"
 SUBNET = {"subnet": "10.9.0.0/24"}
 
 
-def problems(*plugins: dict[str, Any]) -> list[str]:
+def problems(*plugins: dict[str, Any], versions: tuple[str, ...] = ()) -> list[str]:
     text = json.dumps({"cniVersion": "1.0.0", "name": "net", "plugins": plugins})
-    return [f"{where}: {problem}" for where, problem in refused_values(NetworkConfigList.from_bytes(text.encode()))]
+    net = NetworkConfigList.from_bytes(text.encode())
+    return [f"{where}: {problem}" for where, problem in refused_values(net, lambda _: versions)]
 
 
 RANGES: list[tuple[dict[str, Any], str]] = [
@@ -196,6 +197,37 @@ LONG = "has more than 15 characters, and no interface can have that name"
 def test_what_other_plugins_and_the_kernel_refuse(document: dict[str, Any], problem: str) -> None:
     [found, *_] = [*problems(document), ""]
     assert found.startswith(f"plugins[0]{problem}") if problem else found == ""
+
+
+OLD, NEW = ("0.4.0", "1.0.0"), ("0.4.0", "1.0.0", "1.1.0")
+
+
+@pytest.mark.parametrize(
+    ("document", "by", "problem"),
+    [
+        (
+            {"type": "bridge", "ipMasq": True, "ipMasqBackend": ""},
+            NEW,
+            ".ipMasqBackend: it must be iptables or nftables",
+        ),
+        ({"type": "bridge", "ipMasq": False, "ipMasqBackend": "x"}, None, ""),
+        ({"type": "ptp", "ipMasq": True, "ipMasqBackend": "nftables"}, None, ""),
+        ({"type": "portmap", "backend": "nft"}, NEW, ".backend: it must be iptables or nftables, not 'nft'"),
+        ({"type": "bridge", "vlanTrunk": [{"id": 7}, {"ID": 5000}]}, NEW, ".vlanTrunk[1]: id: it must be 1 to 4094"),
+        ({"type": "bridge", "vlanTrunk": [{"minID": 5}]}, NEW, ".vlanTrunk[0]: it must have minID and maxID"),
+        ({"type": "bridge", "vlanTrunk": [{"minID": 5, "maxID": 4}]}, NEW, ".vlanTrunk[0]: it must have minID and"),
+        ({"type": "bridge", "vlanTrunk": {"id": 7}}, NEW, ".vlantrunk: it must be a list"),
+        ({"type": "bridge", "vlanTrunk": [{"minID": 5, "maxID": 9}, {"id": None}]}, None, ""),
+        ({"type": "firewall", "ingressPolicy": "isolated"}, OLD, ": it must be open or same-bridge, not 'isolated'"),
+        ({"type": "firewall", "ingressPolicy": "open"}, None, ""),
+    ],
+)
+def test_what_only_older_or_only_newer_releases_refuse(
+    document: dict[str, Any], by: tuple[str, ...] | None, problem: str
+) -> None:
+    for versions in (OLD, NEW, ()):
+        [found, *_] = [*problems(document, versions=versions), ""]
+        assert found.startswith(f"plugins[0]{problem}") if versions == by else found == ""
 
 
 def test_a_device_of_the_node_that_the_next_container_needs(made: MadeNode) -> None:

@@ -81,16 +81,21 @@ def validated(cni: libcni.CNIConfig, found: Found) -> Found:
     """Check the values of the found networks, and ask their plugins for versions; return ``found`` with the answers."""
     problems, versions = [*found.problems], {**found.versions}
     for net in found.networks:
-        problems += [
-            (net.name, libcni.ConfigError(problem, file=net.file, location=location))
-            for location, problem in refused_values(net)
-        ]
-        for answer in ask_plugins(cni, net):
+        answers = ask_plugins(cni, net)
+        problems += _refused(net, {answer.plugin: answer.supported_versions for answer in answers})
+        for answer in answers:
             if answer.supported_versions:
                 versions[answer.path] = answer.supported_versions
             if answer.problem is not None:
                 problems.append((net.name, answer.problem))
     return Found(found.networks, tuple(problems), versions)
+
+
+def _refused(
+    net: libcni.NetworkConfigList, versions: Mapping[str, tuple[str, ...]]
+) -> Iterator[tuple[str, libcni.CNIError]]:
+    for location, problem in refused_values(net, lambda plugin: versions.get(plugin, ())):
+        yield net.name, libcni.ConfigError(problem, file=net.file, location=location)
 
 
 def _data(session: Session, found: Found) -> dict[str, Any]:
