@@ -75,16 +75,20 @@ def check_traffic(node: NodeState, findings: Collection[NodeFinding], only: Coll
     explained = {
         name for finding in findings
         if finding.check in {"interfaces", "rules", "namespaces"} and finding.name not in _NOT_LOST
-        for name in finding.containers
+        and not _is_about_node(finding) for name in finding.containers
     }  # fmt: skip
+    unheard = {name for finding in findings if _is_about_node(finding) for name in finding.containers} - explained
     doubtful = {
         name for finding in findings if finding.check in {"interfaces", "rules"} and finding.name != "other-way-out"
         for name in finding.containers
     }  # fmt: skip
     every = list(ends_of(node))
-    yield from _left_out(every, explained)
+    yield from _left_out(every, explained, unheard)
     ends = [end for end in every if end.name not in explained and not end.is_virtual]
-    probes = list(probes_of(node, ends, doubtful))
+    probes = [
+        probe for probe in probes_of(node, ends, doubtful)
+        if probe.kind not in _WITH_NODE or unheard.isdisjoint(end.name for end in probe.ends)
+    ]  # fmt: skip
     has_gateway = any(probe.kind == "router" for probe in probes)
     for finding in findings if not has_gateway else ():
         if finding.name == "other-way-out":
@@ -126,11 +130,18 @@ def _counted(probes: list[Probe], calls: list[Probe]) -> Iterator[Checked]:
         yield Checked("traffic", f"{counted(len(calls), 'connection')} of TCP between containers")
 
 
-def _left_out(ends: list[End], explained: Collection[str]) -> Iterator[NotChecked]:
+def _is_about_node(finding: NodeFinding) -> bool:
+    """Return whether a finding is the note about a firewall that keeps containers from the node, as many nodes have."""
+    is_note = finding.severity == "note" and finding.name in {"dropped", "policy-drops"}
+    return is_note and finding.subject.startswith("chain ")
+
+
+def _left_out(ends: list[End], explained: Collection[str], unheard: Collection[str]) -> Iterator[NotChecked]:
     """Say of which packets nothing is known."""
-    if found := {end.name for end in ends if end.name in explained}:
-        subject = f"packets of {counted(len(found), 'attachment')}"
-        yield NotChecked("traffic", subject, "another finding already explains why packets may be lost")
+    for names, to in ((explained, ""), (unheard, " to this node")):
+        if found := {end.name for end in ends if end.name in names}:
+            subject = f"packets of {counted(len(found), 'attachment')}{to}"
+            yield NotChecked("traffic", subject, "another finding already explains why packets may be lost")
     for name in dict.fromkeys(name_of(end.attachment) for end in ends if end.is_virtual):
         yield NotChecked("traffic", name, "the packets of this container go to a virtual machine")
     for version in sorted({end.version for end in ends if end.is_on_node}):

@@ -153,6 +153,17 @@ def test_a_finding_of_another_check_is_not_said_twice(three: MadeNode, answers: 
     assert len(findings(three, changed)) == 1
 
 
+def test_a_firewall_of_the_node_hides_no_packets_between_containers(three: MadeNode, answers: Answers) -> None:
+    """Many nodes accept only some ports in INPUT."""
+    names = tuple(f"c{number}:eth0" for number in (2, 3, 4))
+    note = NodeFinding("rules", "note", "policy-drops", "chain INPUT of iptables", "", "", "", (), names)
+    answers.lose((address(2), address(3)), (address(3), address(4)), (address(4), address(2)))
+    assert [one.severity for one in findings(three, note)] == ["warning"]
+    assert set(answers.requests) == {(address(one), address(other)) for one, other in ((2, 3), (3, 4), (4, 2))}
+    reason = "another finding already explains why packets may be lost"
+    assert NotChecked("traffic", "packets of 3 attachments to this node", reason) in check(three, note)
+
+
 def test_nothing_is_said_of_what_ended_or_could_not_be_asked(three: MadeNode, answers: Answers) -> None:
     answers.lose(*ASKED)
     answers.gone = {address(2)}
