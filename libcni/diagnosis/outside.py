@@ -124,21 +124,21 @@ def _lost_ports(node: NodeState, live: list[Attachment], users: _Users, forwardi
             if (place._replace(chain=""), rule) in told:
                 continue
             told.add((place._replace(chain=""), rule))
-            is_note = asking.severity == "note"
+            is_note, is_unsure = asking.severity == "note", _may_be_later(node, place)
             yield NodeFinding(
-                "rules", asking.severity, "port-caught", str(place),
-                f"packets for {some([f'port {port}' for port in ports])} {_end(node, place)} at the rule "
+                "rules", "warning" if is_unsure and not is_note else asking.severity, "port-caught", str(place),
+                f"packets for {some([f'port {port}' for port in ports])} {'may ' * is_unsure}end at the rule "
                 f"{text_of(rule)}",
-                asking.meaning,
+                f"{asking.meaning}{', if the kernel asks this table first' * is_unsure}",
                 f"if nobody wants this: {removal(node, place, rule)}" if is_note else remedy_of(node, place, rule), (),
                 tuple(dict.fromkeys(id_of(attachment) for port in ports for attachment in users[port])),
             )  # fmt: skip
 
 
-def _end(node: NodeState, place: Place) -> str:
-    """Return ``end``, or ``may end`` if another table with the same priority may translate the packets before."""
+def _may_be_later(node: NodeState, place: Place) -> bool:
+    """Return whether another table may translate packets before a chain: of one priority the newest comes first."""
     hook = node.table(place.program, place.table).hooks.get(place.chain)
-    return "may end" if hook is not None and hook.kind == "nat" and hook.priority == _TRANSLATED else "end"
+    return hook is not None and hook.kind == "nat" and hook.priority == _TRANSLATED
 
 
 def _askings(node: NodeState, live: list[Attachment]) -> Iterator[_Asking]:
