@@ -16,7 +16,7 @@ from libcni.executor import loop_events
 from libcni.executor.child import POLL_SECONDS, UNWATCHED_WAIT, Child
 from libcni.executor.interface import CallOptions
 from libcni.executor.loop_events import LoopEvents
-from libcni.executor.process import EXIT_ONLY_SECONDS, AsyncPreparedProcess, ProcessCalls, Waiter
+from libcni.executor.process import AsyncPreparedProcess, ProcessCalls, Waiter, exit_only_seconds
 from libcni.executor.streams import OutputLimitError
 from libcni.kernel.helper_thread import HelperThread
 from libcni.protocol.invocation import Invocation, Outcome
@@ -114,7 +114,7 @@ class _LoopWaiter(Waiter):
             return True
         self._ended = asyncio.get_running_loop().create_future()
         self._deadline = deadline
-        self._set_timer(EXIT_ONLY_SECONDS if self._stage == "exit" else math.inf)
+        self._set_timer(exit_only_seconds(self.child) if self._stage == "exit" else math.inf)
         return await self._ended
 
     async def kill_and_wait(self, deadline: float) -> None:

@@ -39,6 +39,8 @@ EXIT_ONLY_SECONDS = 0.05
 Most plugins end sooner and print less than a pipe holds, so the call wakes up only once. A plugin that prints more
 waits until then.
 """
+_UNREPORTED_EXIT_SECONDS = 0.005
+"""The same for a process whose end no descriptor reports: it may have ended meanwhile."""
 
 _LONGEST_POLL = 86400.0
 
@@ -65,6 +67,11 @@ def run_holding(coroutine: Coroutine[Any, Any, _T]) -> _T:
     """Run a coroutine as ``run_to_end`` does, while this thread holds the ``baton``."""
     with Holding():
         return run_to_end(coroutine)
+
+
+def exit_only_seconds(child: Child) -> float:
+    """Return how long to wait for a process's exit before polling its output."""
+    return EXIT_ONLY_SECONDS if child.exit_fd >= 0 else _UNREPORTED_EXIT_SECONDS
 
 
 class Waiter:
@@ -107,7 +114,7 @@ class Waiter:
             poll.register(descriptor, select.POLLIN)
         # Most plugins end soon, and their output fits into the pipes: then this call needs one wake-up only.
         with Waiting():
-            poll.poll(_milliseconds(min(deadline, time.monotonic() + EXIT_ONLY_SECONDS)))
+            poll.poll(_milliseconds(min(deadline, time.monotonic() + exit_only_seconds(child))))
         for pipe in child.streams.open_pipes:
             poll.register(pipe, select.POLLIN)
         pause = math.inf if child.exit_fd >= 0 else POLL_SECONDS

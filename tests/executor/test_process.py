@@ -15,7 +15,7 @@ from processes import fork, is_running, wait
 
 from executor.plugins import BASE, Kind, execute, invocation, run, script, without_pidfd
 from libcni.errors import PluginError, PluginTimeoutError
-from libcni.executor import CallOptions, Executor, ProcessExecutor
+from libcni.executor import CallOptions, Executor, ProcessExecutor, process
 from libcni.protocol.invocation import Outcome
 from libcni.testing import wait_until
 
@@ -201,6 +201,7 @@ def test_a_process_that_the_host_reaps_during_its_grace(
 
 def test_kernels_without_pidfd(tmp_path: Path, kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     without_pidfd(monkeypatch)
+    monkeypatch.setattr(process, "EXIT_ONLY_SECONDS", 3600.0)  # no exit would end that wait
     outcome = execute(kind, script(tmp_path, "echo out; sleep 0.1; exit 4"))
     assert outcome == Outcome(4, b"out\n")
     assert outcome.seconds < 5
