@@ -467,11 +467,13 @@ def test_networks_in_order_are_quiet(node: OperatorNode, monkeypatch: pytest.Mon
 
     uplink(node)
     wait_until(is_quiet)
-    [checked] = [one.what for one in node.diagnose(send_packets=True).checked if one.check == "traffic"]
-    assert checked == (
-        "29 echo requests: 6 from the node, 10 to gateways, 10 between containers of a network, "
-        "1 between networks, 2 to the node's gateway"
-    )
+    assert [one.what for one in node.diagnose(send_packets=True).checked if one.check == "traffic"] == [
+        (
+            "29 echo requests: 6 from the node, 10 to gateways, 10 between containers of a network, "
+            "1 between networks, 2 to the node's gateway"
+        ),
+        "6 connections of TCP between containers",
+    ]
     # The other checks do not follow a translation in a table of another program.
     node.host.run("nft", "add table ip x; add chain ip x p { type nat hook postrouting priority 90; }")
     node.host.run("nft", f"add rule ip x p ip saddr {node.second}.0/24 oif up0 snat to 192.0.2.99")
