@@ -143,7 +143,7 @@ def test_a_program_that_keeps_the_lock_of_host_local_is_named(
         [found] = [one for one in check_disk(read_node(node.cni)) if isinstance(one, NodeFinding)]
         holder.kill()
     assert (found.name, found.subject) == ("held-lock", str(lock))
-    assert f"the lock is held for more than 0.1 s by flock ({holder.pid}), which has run for 0 s" in found.seen
+    assert f"the lock is held for more than 0.1 s by flock ({holder.pid}), which has run for " in found.seen
 
 
 @pytest.mark.real
