@@ -89,10 +89,8 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
         for address in node.addresses_of(attachment):
             for interface in node.gateway_interfaces(attachment):
                 packet = Packet(ipaddress.ip_address(address), interface)
-                if place := forwarding.policy_drops(packet._replace(part="most"), chain):
-                    of_all = forwarding.policy_drops(packet, chain)
-                    parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
-                    ends = everywhere.setdefault((chain, of_all or place, parts), {})
+                if policy := _policy_of(forwarding, packet, chain):
+                    ends = everywhere.setdefault((chain, *policy), {})
                     ends.setdefault(end_of(node, attachment, interface, address), set()).add(id_of(attachment))
     yield from _policies_of_bridges(node, live, forwarding)
     for (chain, place, parts), users in everywhere.items():
@@ -123,13 +121,23 @@ def check_lost_packets(node: NodeState, live: list[Attachment]) -> Observations:
         yield NodeFinding("rules", "error", "policy-drops", str(place), _dropped(""), meaning, remedy, (), names)
 
 
+def _policy_of(
+    forwarding: Forwarding, packet: Packet, chain: str, *, of_ports: bool = False
+) -> tuple[Place, str] | None:
+    """Return the chain whose policy drops a container's packets, and which of them pass: "" for none."""
+    place = forwarding.policy_drops(packet._replace(part="most"), chain, of_ports=of_ports)
+    if place is None:
+        return None
+    if of_all := forwarding.policy_drops(packet, chain, of_ports=of_ports):
+        return of_all, ""
+    return place, some(forwarding.accepted(place, packet)) or "some"
+
+
 def lost_on_way_out(node: NodeState, address: str, interface: str) -> Iterator[tuple[Place, FindingName, str]]:
     """Yield each chain at which packets of an address to other networks would end, with what is found there."""
     forwarding, packet = Forwarding(node.rules, node.inner_bridges), Packet(ipaddress.ip_address(address), interface)
-    if place := forwarding.policy_drops(packet._replace(part="most")):
-        of_all = forwarding.policy_drops(packet)
-        parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
-        yield (of_all or place), "policy-drops", _dropped(parts)
+    if policy := _policy_of(forwarding, packet, "FORWARD"):
+        yield policy[0], "policy-drops", _dropped(policy[1])
     losses = _Losses(forwarding)
     for place, is_sent, what, devices in (*_ways_of_iptables(node, address, is_masked=False), *_ways_of_nft(node)):
         if is_sent and devices is None and what != _REACHES_NODE:
@@ -158,10 +166,8 @@ def _policies_of_bridges(node: NodeState, live: list[Attachment], forwarding: Fo
         for address, port in product(node.addresses_of(attachment), ports):
             packet = Packet(ipaddress.ip_address(address), port)
             packet = frames.between(attachment, packet) if chain == "FORWARD" else packet
-            if place := forwarding.policy_drops(packet._replace(part="most"), chain, of_ports=True):
-                of_all = forwarding.policy_drops(packet, chain, of_ports=True)
-                parts = "" if of_all else some(forwarding.accepted(place, packet)) or "some"
-                dropped.setdefault((chain, place, parts), {})[id_of(attachment)] = None
+            if policy := _policy_of(forwarding, packet, chain, of_ports=True):
+                dropped.setdefault((chain, *policy), {})[id_of(attachment)] = None
     for (chain, place, parts), names in dropped.items():
         lost = _ON_BRIDGE if chain == "FORWARD" else _REACHES_NODE
         passing = f"only {parts} of the containers pass" if parts else "no rule accepts them"

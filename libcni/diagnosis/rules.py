@@ -83,7 +83,7 @@ def _not_followed(node: NodeState, live: list[Attachment]) -> Iterator[NotChecke
         if name not in OWN_TABLES and (not table.chains or _may_drop(table))
     ]  # fmt: skip
     if tables and live:
-        reason = "other programs filter packets there; the doctor reads conditions on interfaces and addresses only"
+        reason = "other programs filter packets there; the doctor does not follow all of their conditions"
         yield NotChecked("rules", f"tables of nft: {some(tables)}", reason)
     if live and os.path.exists(_EBTABLES):
         yield NotChecked("rules", "rules of ebtables-legacy", "the doctor does not read them: ebtables-legacy -L")
