@@ -91,7 +91,7 @@ class RecordIndex:
         view = self._view
         if view.where != where or not view.collect():
             watch = None
-            with suppress(OSError):
+            with suppress(OSError, ImportError):  # this Python has no ctypes, or shuts down
                 watch = DirectoryWatch(directory)
             # Several threads may make a view each. Each uses its own.
             view = self._view = View(self._results, where, watch)
