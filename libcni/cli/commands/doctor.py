@@ -24,7 +24,7 @@ ARGUMENTS = (
     Argument(
         "--traffic",
         action="store_true",
-        help="Also send packets: echo requests between containers, their gateways and this node.",
+        help="Also send packets: echo requests between containers, gateways and this node; TCP between containers.",
     ),
 )
 _UNWRITABLE = {"full", "read-only", "not-writable"}
