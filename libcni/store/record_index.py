@@ -76,8 +76,8 @@ class RecordIndex:
         """
         # Most programs that ask once ask no more, and a watch takes longer than one listing of a few files. Whoever
         # wants all may pause in between, so it gets one at a time.
-        if part and self._has_listed:
-            yield from self._current(directory).names_with(part, directory)
+        if part and self._has_listed and (view := self._current(directory)).is_watched:
+            yield from view.names_with(part, directory)
             return
         self._has_listed = self._has_listed or bool(part)
         with system.scandir(directory) as entries:
@@ -123,10 +123,16 @@ class View:
         self._losses, self._examined, self._listed = 1, 0, 0
         self._by_token: Index[str] = Index()
 
+    @property
+    def is_watched(self) -> bool:
+        """Whether the kernel reports the changes."""
+        return self._watch is not None
+
     def is_quick(self) -> bool:
         """Return whether ``update`` takes less than a millisecond or two."""
-        is_watched = self._watch is not None and self._examined == self._losses
-        return len(self._changed) < _FEW_CHANGED if is_watched else 0 < len(self._files) < _FEW
+        if self.is_watched and self._examined == self._losses:
+            return len(self._changed) < _FEW_CHANGED
+        return 0 < len(self._files) < _FEW
 
     def collect(self) -> bool:
         """Mark the files that have changed; return False if the watch is over."""

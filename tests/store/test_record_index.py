@@ -223,6 +223,7 @@ def test_names_are_listed_once_and_then_as_they_are_now(
     assert names(index, results, "-c1-") == []
     assert names(index, results, "-c2-") == ["net-c2-eth0", "other-c2-eth1"]
     assert len(listed) == (2 if is_watched else 7), "the first listing makes no watch"
+    assert is_watched or not index._view._by_token._names, "an index for one question would take twice as long"
     hyphens = ["a-b-eth0", "a-b-c-eth0", "net-a-b-eth0", "net-a-b-eth0~0123", "net-x-a-b-y-eth0", "net-b-a-eth0"]
     for name in hyphens:
         put(results, name)
