@@ -237,11 +237,30 @@ def watch_directory(directory: int, mask: int) -> int:
         if descriptor >= 0:
             close(descriptor)
         raise OSError(number, os.strerror(number))
+    fcntl(descriptor, _F_SETSIG, _MARK_OF_WATCH)
     return descriptor
 
 
+# The kernel keeps this number for each open file, 0 by default. It sends a signal only to those who ask for one.
+_F_SETSIG, _F_GETSIG, _MARK_OF_WATCH = 10, 11, 47
+
+
+def is_watch(descriptor: int) -> bool:
+    """Return whether a descriptor is one of ``watch_directory``: daemons close all, and numbers are used again."""
+    try:
+        return fcntl(descriptor, _F_GETSIG) == _MARK_OF_WATCH
+    except (OSError, ValueError):  # ValueError: a negative number
+        return False
+
+
 def read_events(descriptor: int) -> bytes:
-    """Return the next changes that ``watch_directory`` reports, in the kernel's format; b"" if there is none now."""
+    """Return the next changes that ``watch_directory`` reports, in the kernel's format; b"" if there is none now.
+
+    Raises:
+        OSError: something has closed the descriptor. If another file has its number, nothing is read from it.
+    """
+    if not is_watch(descriptor):
+        raise OSError(errno.EBADF, os.strerror(errno.EBADF))
     try:
         return read(descriptor, _MOST_EVENT_BYTES)
     except BlockingIOError:

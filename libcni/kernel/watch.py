@@ -39,6 +39,9 @@ class DirectoryWatch:
     def __init__(self, directory: int) -> None:
         self.is_over: bool = False
         self._descriptor: int = system.watch_directory(directory, _MASK)
+        self._process = system.getpid()
+        for other in list(_watches):
+            other.lose(self._process, self._descriptor)
         _watches.add(self)
 
     def changed(self) -> dict[str, bool | None] | None:
@@ -50,8 +53,8 @@ class DirectoryWatch:
         for _ in range(_MOST_READS):
             try:
                 data = system.read_events(self._descriptor)
-            except OSError:  # something has closed the descriptor
-                self.is_over = True
+            except OSError:  # something has closed the descriptor; another file may have the number
+                self._descriptor, self.is_over = -1, True
                 return None
             if not data:
                 return names
@@ -77,9 +80,14 @@ class DirectoryWatch:
     def close(self) -> None:
         """End the watch."""
         descriptor, self._descriptor, self.is_over = self._descriptor, -1, True
-        if descriptor >= 0:
+        if descriptor >= 0 and system.is_watch(descriptor):
             with suppress(OSError):  # something has closed it
                 system.close(descriptor)
+
+    def lose(self, process: int, descriptor: int) -> None:
+        """End the watch if it has this descriptor of a process: something has closed it, and another watch has it."""
+        if (self._process, self._descriptor) == (process, descriptor):
+            self._descriptor, self.is_over = -1, True
 
     def __del__(self) -> None:
         if getattr(self, "_descriptor", -1) >= 0:

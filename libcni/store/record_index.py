@@ -24,6 +24,9 @@ _FEW = 500
 _FEW_CHANGED = 100
 """The number of files that are read in that time."""
 
+_MOST_MARKED = 10_000
+"""The number of changed files above which examining all files costs less than the memory of their names."""
+
 _ANYTHING = b""
 """The word of files that only decoding can read."""
 
@@ -102,7 +105,9 @@ class View:
     """The files of a directory, for this process and the threads in it.
 
     A file is marked as changed before it is read, and the mark is removed only if it was not marked again meanwhile.
-    So no lock is held while files are read, and no look misses a change that came before it.
+    So no lock is held while files are read, and no look misses a change that came before it. A signal handler may raise
+    or look at any point. A view whose ``collect`` was interrupted is not used again, because the kernel reports each
+    change once.
 
     Args:
         results: the path of the directory.
@@ -114,7 +119,9 @@ class View:
         self._results = results
         self.where: _Where = where
         self._watch = watch
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal handler may look while this thread holds the lock
+        self._is_whole = True
+        self._looks = 0
         self._files: dict[str, tuple[int, Gist]] = {}
         self._by_word: Index[bytes] = Index()
         self._changed: dict[str, int] = {}
@@ -135,8 +142,11 @@ class View:
         return 0 < len(self._files) < _FEW
 
     def collect(self) -> bool:
-        """Mark the files that have changed; return False if the watch is over."""
+        """Mark the files that have changed; return False if the watch is over, or if changes may have been lost."""
         with self._lock:
+            if not self._is_whole:
+                return False
+            self._is_whole = False
             names = self._watch.changed() if self._watch is not None else None
             if names is None:
                 self._losses += 1
@@ -148,20 +158,26 @@ class View:
                         self._by_token.add(_tokens(name), name)
                     elif is_there is False:
                         self._by_token.remove(_tokens(name), name)
+                # Some clients ask only for names. Others look once. A look that goes on needs its marks.
+                if not self._looks and len(self._changed) > _MOST_MARKED:
+                    self._losses += 1
+                    self._changed.clear()
+            self._is_whole = True
             return self._watch is None or not self._watch.is_over
 
     def names_with(self, part: str, directory: int) -> list[str]:
         """Return the names that contain ``part``, and those that are a hash; see ``RecordIndex.names_with``."""
-        losses = self._losses
-        listed = system.listdir(directory) if self._listed < losses else ()
         with self._lock:
-            if self._listed < losses:
-                # Names that came since the loss are there already. Those that have gone meanwhile lead to no file.
-                for name in listed:
-                    self._by_token.add(_tokens(name), name)
-                self._listed = losses if losses == self._losses else self._listed
+            # Another thread may lose changes meanwhile, and begin another index.
+            losses, by_token, is_listed = self._losses, self._by_token, self._listed >= self._losses
+        listed = () if is_listed else system.listdir(directory)
+        with self._lock:
+            # Names that came since the loss are there already. Those that have gone meanwhile lead to no file.
+            for name in listed:
+                by_token.add(_tokens(name), name)
+            self._listed = losses if losses == self._losses else self._listed
             # Only the inner ones of the part are whole tokens.
-            found = self._by_token.with_all(part.split("-")[1:-1]) | self._by_token.with_any([_HASH])
+            found = by_token.with_all(part.split("-")[1:-1]) | by_token.with_any([_HASH])
         return [name for name in found if part in name or name[0] == "~"]
 
     def _mark(self, names: Iterable[str]) -> None:
@@ -170,7 +186,16 @@ class View:
 
     def update(self, directory: int) -> None:
         """Read the files that are marked. Raises OSError if the directory cannot be listed."""
-        losses = self._losses
+        with self._lock:
+            self._looks += 1
+            losses = self._losses
+        try:
+            self._update(directory, losses)
+        finally:
+            with self._lock:
+                self._looks -= 1
+
+    def _update(self, directory: int, losses: int) -> None:
         if self._examined < losses:
             names = system.listdir(directory)
             with self._lock:
@@ -206,15 +231,16 @@ class View:
         before, old = self._files.get(name, (0, None))
         if before > serial:  # another thread has read it later
             return
-        if is_final and self._changed.get(name) == serial:
-            del self._changed[name]
+        if (new_words := _words(gist)) != (old_words := _words(old)):
+            self._by_word.add(new_words, name)
+            self._by_word.remove(set(old_words).difference(new_words), name)
         if gist is None:
             self._files.pop(name, None)
         else:
             self._files[name] = serial, gist
-        if (new_words := _words(gist)) != (old_words := _words(old)):
-            self._by_word.remove(old_words, name)
-            self._by_word.add(new_words, name)
+        # The mark goes last: a signal handler may raise here, and the next look has to repeat it.
+        if is_final and self._changed.get(name) == serial:
+            del self._changed[name]
 
     def mentioning(self, words: Collection[bytes]) -> list[str]:
         """Return the names of the files that may record one of these words, sorted."""

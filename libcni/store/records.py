@@ -432,11 +432,12 @@ def _link(temporary: str, name: str, source: int, directory: int) -> bool:
 def _open_again(name: str, directory: int, descriptor: int) -> int:
     """Open the file of a descriptor under its own name; return the new descriptor, or -1.
 
-    The kernel tells those who watch the directory of a write only if the file was opened there.
+    The kernel tells those who watch the directory of a write only if the file was opened there. So too many open files,
+    for example, are an error: other processes would not learn of the attachment's addresses.
     """
     try:
         again = open_file(name, directory, writable=True)
-    except (OSError, UnusableFileError):
+    except (FileNotFoundError, UnusableFileError):  # another program has removed or replaced the file
         return -1
     if system.fstat(again).st_ino == system.fstat(descriptor).st_ino:
         return again

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
+import select
+import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -177,3 +180,41 @@ def test_a_watch_keeps_one_descriptor_and_gives_it_back(results: Path) -> None:
     watches[0].close()
     watches.clear()
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.parametrize("kind", ["socket", "epoll", "inotify"])
+def test_a_number_that_another_file_has_now_is_left_alone(results: Path, kind: str) -> None:
+    """A daemon closes all descriptors, and then opens its own."""
+    watch = watch_of(results)
+    number = watch._descriptor
+    one, two = socket.socketpair()
+    with one, two, select.epoll() as epoll:
+        two.send(b"x")
+        one.setblocking(False)
+        inotify = ctypes.CDLL(None).inotify_init1(os.O_NONBLOCK)
+        os.dup2({"socket": one.fileno(), "epoll": epoll.fileno(), "inotify": inotify}[kind], number)
+        os.close(inotify)
+        assert watch.changed() is None
+        assert watch.is_over
+        watch.close()
+        assert one.recv(1) == b"x"
+        os.close(number)  # it is open
+    watch = watch_of(results)
+    os.dup2(0, watch._descriptor)
+    number = watch._descriptor
+    del watch  # without a look
+    os.close(number)
+
+
+def test_a_number_that_another_watch_has_now_belongs_to_it(results: Path) -> None:
+    watch = watch_of(results)
+    directory = os.open(results, os.O_RDONLY)
+    os.close(watch._descriptor)
+    other = DirectoryWatch(directory)
+    os.close(directory)
+    (results / "a").touch()
+    assert watch.changed() is None
+    assert watch.is_over
+    watch.close()
+    assert {*(other.changed() or ())} == {"a"}
+    other.close()

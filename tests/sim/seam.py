@@ -290,6 +290,12 @@ class SimSystem:
         disk.watches.append(made)
         return sim().me().put(OpenFile(made, "a watch", on_close=lambda: disk.watches.remove(made)))
 
+    def is_watch(self, descriptor: int) -> bool:
+        try:
+            return isinstance(self._file(descriptor).inode, Watch)
+        except OSError:
+            return False
+
     def read_events(self, descriptor: int) -> bytes:
         """Return what has changed. Nobody else runs meanwhile: the caller has a lock of its threads."""
         watch = self._file(descriptor).inode

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 from processes import fork, wait
 
+from libcni.errors import RecordError
 from libcni.kernel import system
 from libcni.kernel.regular_file import read_with_status
 from libcni.store import files, record_index, records
@@ -279,3 +281,146 @@ def test_a_look_is_quick_if_it_examines_few_files(
 
 def _refuse(_: int) -> None:
     raise OSError
+
+
+class _StopError(Exception):
+    """What a signal handler raises, as Ctrl-C does."""
+
+
+@pytest.mark.parametrize("where", ["_mark", "_put", "add", "remove"])
+@pytest.mark.parametrize("is_done", [False, True])
+def test_a_look_that_a_signal_handler_ends_loses_no_change(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch, *, where: str, is_done: bool
+) -> None:
+    """The kernel reports each change once."""
+    put(results, "net-c1-eth0", "10.0.0.1")
+    put(results, "net-c2-eth0", "10.0.0.2")
+    for _ in range(2):
+        names(index, results, "-c1-")
+        index.look()
+    put(results, "net-c1-eth0", "10.0.0.3")
+    (results / "net-c2-eth0").unlink()
+    put(results, "net-c3-eth0", "10.0.0.1")
+    owner: Any = record_index.View if where.startswith("_") else record_index.Index
+    method = getattr(owner, where)
+
+    def stop(*arguments: object, **named: object) -> None:
+        if is_done:
+            method(*arguments, **named)
+        raise _StopError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(owner, where, stop)
+        with pytest.raises(_StopError):
+            index.look()
+    assert [found(index, f"10.0.0.{number}") for number in (1, 2, 3)] == [["net-c3-eth0"], [], ["net-c1-eth0"]]
+    assert [names(index, results, f"-c{number}-") for number in (1, 2, 3)] == [["net-c1-eth0"], [], ["net-c3-eth0"]]
+
+
+def test_a_signal_handler_may_look_while_a_look_is_going_on(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may detach its containers in the handler of SIGTERM."""
+    put(results, "net-c1-eth0", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["net-c1-eth0"]
+    put(results, "net-c1-eth0", "10.0.0.2")
+    mark, seen = record_index.View._mark, list[list[str]]()
+
+    def interrupted(view: record_index.View, changed: Any) -> None:
+        if not seen:
+            assert view._lock.acquire(blocking=False), "the handler would wait for its own thread"
+            view._lock.release()
+            seen.append([])
+            seen.append(found(index, "10.0.0.2"))
+        mark(view, changed)
+
+    monkeypatch.setattr(record_index.View, "_mark", interrupted)
+    assert found(index, "10.0.0.2") == ["net-c1-eth0"]
+    assert seen[1:] == [["net-c1-eth0"]]
+
+
+def test_changes_that_another_thread_loses_hide_no_names(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(results, "net-c1-eth0")
+    for _ in range(2):
+        names(index, results, "-c1-")
+    view = index._view
+    lock = view._lock
+
+    class Overtaken:
+        """The lock of a view whose watch loses changes in another thread, before the lock is acquired again."""
+
+        entered = 0
+
+        def __enter__(self) -> None:
+            self.entered += 1
+            if self.entered == 2:
+                monkeypatch.setattr(view, "_lock", lock)
+                monkeypatch.setattr(view._watch, "changed", lambda: None)
+                view.collect()
+            lock.acquire()
+
+        def __exit__(self, *_: object) -> None:
+            lock.release()
+
+    monkeypatch.setattr(view, "_lock", Overtaken())
+    with files.Directory(str(results)) as directory:
+        assert view.names_with("-c1-", directory) == ["net-c1-eth0"]
+    assert view._losses > 1
+
+
+@pytest.mark.parametrize("has_looked", [True, False])
+def test_a_client_that_asks_only_for_names_keeps_nothing_of_dead_records(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch, *, has_looked: bool
+) -> None:
+    monkeypatch.setattr(record_index, "_MOST_MARKED", 20)
+    put(results, "net-c1-eth0", "10.0.0.1")
+    if has_looked:
+        index.look()
+    for number in range(2, 200):
+        put(results, f"net-c{number}-eth0", "10.0.0.2")
+        assert names(index, results, f"-c{number}-") == [f"net-c{number}-eth0"]
+        (results / f"net-c{number}-eth0").unlink()
+    put(results, "net-c1-eth0", "10.0.0.3")
+    assert names(index, results, "-c1-") == ["net-c1-eth0"]
+    assert len(index._view._changed) <= 20
+    assert len(index._view._by_token._names) <= 5
+    assert [found(index, f"10.0.0.{number}") for number in (1, 2, 3)] == [[], [], ["net-c1-eth0"]]
+
+
+def test_a_look_that_goes_on_keeps_its_marks(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread learns of many changes meanwhile."""
+    put(results, "a", "10.0.0.1")
+    assert found(index, "10.0.0.1") == ["a"]
+    put(results, "a", "10.0.0.2")
+    view = index._view
+    update = view._update
+
+    def overtaken(directory: int, losses: int) -> None:
+        for name in "bcd":
+            put(results, name)
+        view.collect()
+        update(directory, losses)
+
+    monkeypatch.setattr(record_index, "_MOST_MARKED", 2)
+    monkeypatch.setattr(view, "_update", overtaken)
+    assert found(index, "10.0.0.2") == ["a"]
+
+
+def test_a_record_that_other_clients_could_not_follow_is_not_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = Ours("net", "c1", "eth0", READY, config=b"{}", version="1.1.0", created=1.0)
+
+    def refused(name: str, directory: int, *, writable: bool = False) -> int:
+        if writable:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return files.open_file(name, directory)
+
+    monkeypatch.setattr(records, "open_file", refused)
+    with pytest.raises(RecordError, match="cannot be written: Too many open files"):
+        RecordStore(str(tmp_path), durable=False).begin(made)
+    assert not os.listdir(tmp_path / "tmp")
