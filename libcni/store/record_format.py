@@ -60,7 +60,7 @@ Members = dict[str, Any]
 
 _ADDRESS = re.compile(rb'"address"\s*:\s*"([^"/\\]*)')
 _OLD_ADDRESS = re.compile(rb'"ip"\s*:\s*"([^"/\\]*)')
-_NETNS = re.compile(rb'"netnsId"\s*:\s*\[[^,\]]*,\s*(\d+)')
+_NETNS = re.compile(rb'"netnsId"\s*:\s*\[[^,\]"]*,\s*(\d+)')
 _PUBLISHED = re.compile(rb'"hostport"\s*:\s*([^\s,}]+)')
 _OWN_HEAD = re.compile(
     rb',"libcni":\{"created":[^,]+,"uptime":[^,]+,"bootId":"[^"]*","netnsId":(?:null|\[\d+,(\d+)\]),'

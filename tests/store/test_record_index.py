@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -424,3 +425,15 @@ def test_a_record_that_other_clients_could_not_follow_is_not_begun(
     with pytest.raises(RecordError, match="cannot be written: Too many open files"):
         RecordStore(str(tmp_path), durable=False).begin(made)
     assert not os.listdir(tmp_path / "tmp")
+
+
+@pytest.mark.parametrize("key", ["address", "ip", "netnsId", "hostport", "capabilityArgs"])
+@pytest.mark.parametrize("rest", ["[", ":", ":[", ':"', ':[1,"', ": "])
+def test_a_large_file_of_beginnings_is_read_in_linear_time(
+    results: Path, index: RecordIndex, key: str, rest: str
+) -> None:
+    results.mkdir()
+    (results / "a").write_text('"capabilityArgs"' + f'"{key}"{rest}' * 20_000)
+    start = time.process_time()
+    assert found(index, "10.0.0.1") in (["a"], [])
+    assert time.process_time() - start < 1
