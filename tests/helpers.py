@@ -261,7 +261,7 @@ class _Index(RecordIndex):
     def look(self) -> View:
         if isinstance(error := self._world.answers.get("list"), CNIError):
             raise error
-        view = View("", (0, 0, 0), None)
+        view = View("", (0, 0, 0))
         for identity in self._world.recorded:
             view._by_word.add([b""], "-".join(identity))
         return view

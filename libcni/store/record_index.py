@@ -27,6 +27,11 @@ _FEW_CHANGED = 100
 _MOST_MARKED = 10_000
 """The number of changed files above which examining all files costs less than the memory of their names."""
 
+_FEW_QUESTIONS = 16
+"""The number of questions after which a client watches a small directory. A short-lived command asks fewer."""
+_LARGE_BYTES = 1 << 15
+"""The size of a directory with hundreds of files or more: a client watches it from its first question on."""
+
 _ANYTHING = b""
 """The word of files that only decoding can read."""
 
@@ -40,13 +45,15 @@ _Where = tuple[int, int, int]
 class RecordIndex:
     """The index of one directory of records. The kernel reports which files have changed since the previous look.
 
-    Where the kernel reports nothing, each look examines all files, and reads those that have changed.
+    Where the kernel reports nothing, each look examines all files, and reads those that have changed. So do the looks
+    of a client that asks rarely: each watch counts towards a limit of all programs of a user, by default 128.
     """
 
     def __init__(self, results: str) -> None:
         self._results = results
-        self._view: View = View(results, (0, 0, 0), None)
+        self._view: View = View(results, (0, 0, 0))
         self._has_listed = False
+        self._questions = 0
 
     def is_quick(self) -> bool:
         """Return whether a look now takes less than a millisecond or two."""
@@ -68,7 +75,7 @@ class RecordIndex:
                 view.update(directory)
                 return view
         except FileNotFoundError:
-            return View(self._results, (0, 0, 0), None)
+            return View(self._results, (0, 0, 0))
         except OSError as error:
             raise record_error("cannot be listed", self._results, error) from error
 
@@ -91,13 +98,19 @@ class RecordIndex:
         status = system.fstat(directory)
         # In a child process the watch is closed: parent and child would take each other's events.
         where = status.st_dev, status.st_ino, system.getpid()
+        self._questions += 1
         view = self._view
         if view.where != where or not view.collect():
-            watch = None
-            with suppress(OSError, ImportError):  # this Python has no ctypes, or shuts down
-                watch = DirectoryWatch(directory)
             # Several threads may make a view each. Each uses its own.
-            view = self._view = View(self._results, where, watch)
+            view = self._view = View(self._results, where)
+            needs_watch = self._questions > _FEW_QUESTIONS or status.st_size >= _LARGE_BYTES
+        else:
+            # A kernel that has refused is asked again, ever more rarely: this user may have had too many watches.
+            is_power_of_two = not self._questions & (self._questions - 1)
+            needs_watch = not view.is_watched and is_power_of_two and self._questions >= _FEW_QUESTIONS
+        if needs_watch:
+            with suppress(OSError, ImportError):  # this Python has no ctypes, or shuts down
+                view.watch(DirectoryWatch(directory))
         return view
 
 
@@ -112,13 +125,12 @@ class View:
     Args:
         results: the path of the directory.
         where: the directory.
-        watch: reports the changes; None if the kernel does not.
     """
 
-    def __init__(self, results: str, where: _Where, watch: DirectoryWatch | None) -> None:
+    def __init__(self, results: str, where: _Where) -> None:
         self._results = results
         self.where: _Where = where
-        self._watch = watch
+        self._watch: DirectoryWatch | None = None
         self._lock = threading.RLock()  # a signal handler may look while this thread holds the lock
         self._is_whole = True
         self._looks = 0
@@ -140,6 +152,13 @@ class View:
         if self.is_watched and self._examined == self._losses:
             return len(self._changed) < _FEW_CHANGED
         return 0 < len(self._files) < _FEW
+
+    def watch(self, watch: DirectoryWatch) -> None:
+        """Let a watch that has just begun report the changes from now on."""
+        with self._lock:
+            self._losses += 1
+            self._by_token = Index()
+            self._watch = watch
 
     def collect(self) -> bool:
         """Mark the files that have changed; return False if the watch is over, or if changes may have been lost."""

@@ -631,11 +631,13 @@ def in_place_of_the_system() -> Iterator[None]:
     names = {name: getattr(SYSTEM, name) for name, one in vars(libcni.kernel.system).items() if callable(one)}
     # A reload asks for the firewall's rules. There is none of its programs.
     no_firewall = patch("libcni.kernel.rules._run", _no_program)
+    # A client watches its records from its first question on.
+    watches = patch("libcni.store.record_index._FEW_QUESTIONS", 0)
     # All turns of a client come at once: the pace is measured in real time, by a thread that no schedule controls.
     no_pace = patch("libcni.verbs.turns._AT_FIRST_PER_CORE", MAX_VERBS)
     try:
         with ExitStack() as stack:
-            for one in (patch.multiple(libcni.kernel.system, **names), no_firewall, no_pace):
+            for one in (patch.multiple(libcni.kernel.system, **names), no_firewall, watches, no_pace):
                 stack.enter_context(one)
             for module in (netlink, life, foreign):
                 stack.enter_context(patch.object(module, "open_netlink", _open_netlink))

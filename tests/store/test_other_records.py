@@ -57,6 +57,7 @@ def no_watch(_: int) -> DirectoryWatch:
 @pytest.fixture(params=["watched", "examined"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return whether the kernel reports the changes of the directory, or each look examines all files."""
+    monkeypatch.setattr(record_index, "_FEW_QUESTIONS", 0)
     if request.param == "examined":
         monkeypatch.setattr(record_index, "DirectoryWatch", no_watch)
     return str(request.param)

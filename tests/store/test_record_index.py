@@ -32,6 +32,11 @@ def found(index: RecordIndex, address: str) -> list[str]:
     return index.look().mentioning([address.encode()])
 
 
+@pytest.fixture(autouse=True)
+def _watches_from_its_first_question(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(record_index, "_FEW_QUESTIONS", 0)
+
+
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
     return tmp_path / "results"
@@ -190,6 +195,49 @@ def test_a_record_whose_file_is_replaced_when_it_begins_is_written_no_more(
         journal.write("started")
         assert not journal.has_name()
     assert (tmp_path / "results/net-c1-eth0").read_text() == "theirs"
+
+
+def test_a_client_that_asks_rarely_takes_no_watch(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default the programs of a user have 128. A hundred commands at once must leave some to others."""
+    monkeypatch.setattr(record_index, "_FEW_QUESTIONS", 4)
+    for number in range(3):
+        put(results, "a", f"10.0.0.{number}")
+        assert found(index, f"10.0.0.{number}") == ["a"]
+        assert not index._view.is_watched
+    put(results, "b", "10.0.0.2")
+    assert found(index, "10.0.0.2") == ["a", "b"]
+    assert index._view.is_watched
+    put(results, "c", "10.0.0.2")
+    assert found(index, "10.0.0.2") == ["a", "b", "c"]
+    large = RecordIndex(str(results))
+    monkeypatch.setattr(record_index, "_LARGE_BYTES", 1)
+    large.look()
+    assert large._view.is_watched, "the examination of many files takes long"
+
+
+def test_a_client_whose_watch_was_refused_asks_again(
+    results: Path, index: RecordIndex, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(record_index, "_FEW_QUESTIONS", 2)
+    asked: list[int] = []
+
+    def refuse(_: int) -> None:
+        asked.append(index._questions)
+        raise OSError
+
+    put(results, "a", "10.0.0.1")
+    with monkeypatch.context() as patch:
+        patch.setattr(record_index, "DirectoryWatch", refuse)
+        for _ in range(40):
+            assert found(index, "10.0.0.1") == ["a"]
+    assert asked == [2, 4, 8, 16, 32]
+    for _ in range(24):
+        index.look()
+    put(results, "b", "10.0.0.1")
+    assert index._view.is_watched
+    assert found(index, "10.0.0.1") == ["a", "b"]
 
 
 def names(index: RecordIndex, results: Path, part: str) -> list[str]:
