@@ -151,7 +151,8 @@ def _records(number: int, rounds: int) -> list[Row]:
     data = first.read_text(encoding="utf-8")
     for index in range(1, number):
         name = first.name.replace("-c0-", f"-c{index}-")
-        (template / "results" / name).write_text(data.replace('"c0"', f'"c{index}"'), encoding="utf-8")
+        its = data.replace('"c0"', f'"c{index}"').replace("10.1.0.5", f"10.2.{index // 250}.{index % 250}")
+        (template / "results" / name).write_text(its, encoding="utf-8")
     rows = _among(template, chain_conf(), number, rounds, publishes=False)
     rows += _among(template, publishing, number, rounds, publishes=True)
     shutil.rmtree(template)

@@ -262,50 +262,57 @@ class View:
             del self._changed[name]
 
     def mentioning(self, words: Collection[bytes]) -> list[str]:
-        """Return the names of the files that may record one of these words, sorted."""
+        """Return the names of the files that may record one of these words."""
         with self._lock:
-            return sorted(self._by_word.with_any([*words, _ANYTHING])) if words else []
+            return [*self._by_word.with_any([*words, _ANYTHING])] if words else []
 
 
 _Key = TypeVar("_Key", bytes, str)
+
+
+_Names = dict[str, None]
+"""Names in the order in which they came: the order of a set would be another in each process."""
 
 
 class Index(Generic[_Key]):
     """The names of files by a key."""
 
     def __init__(self) -> None:
-        self._names: dict[_Key, str | set[str]] = {}
+        self._names: dict[_Key, str | _Names] = {}
 
     def add(self, keys: Iterable[_Key], name: str) -> None:
         """Add the keys of a file."""
         for key in keys:
-            names = self._names.setdefault(key, name)  # a set only for the keys that several files have
-            if isinstance(names, set):
-                names.add(name)
+            names = self._names.setdefault(key, name)  # a dict only for the keys that several files have
+            if isinstance(names, dict):
+                names[name] = None
             elif names != name:
-                self._names[key] = {names, name}
+                self._names[key] = {names: None, name: None}
 
     def remove(self, keys: Iterable[_Key], name: str) -> None:
         """Remove the keys of a file."""
         for key in keys:
             names = self._names.get(key)
-            if isinstance(names, set) and len(names) > 1:
-                names.discard(name)
-            elif names in (name, {name}):
+            if isinstance(names, dict) and len(names) > 1:
+                names.pop(name, None)
+            elif names in (name, {name: None}):
                 del self._names[key]
 
-    def _of(self, key: _Key) -> set[str]:
-        names = self._names.get(key, set())
-        return {names} if isinstance(names, str) else names
+    def _of(self, key: _Key) -> _Names:
+        names = self._names.get(key, {})
+        return {names: None} if isinstance(names, str) else names
 
-    def with_any(self, keys: Iterable[_Key]) -> set[str]:
+    def with_any(self, keys: Iterable[_Key]) -> _Names:
         """Return the names of the files that have one of the keys."""
-        return set().union(*map(self._of, keys))
+        found: _Names = {}
+        for key in keys:
+            found.update(self._of(key))
+        return found
 
-    def with_all(self, keys: Iterable[_Key]) -> set[str]:
+    def with_all(self, keys: Iterable[_Key]) -> _Names:
         """Return the names of the files that have all keys, at least one."""
         first, *others = sorted(map(self._of, keys), key=len)
-        return first.intersection(*others)
+        return {name: None for name in first if all(name in other for other in others)}
 
 
 def _tokens(name: str) -> set[str]:

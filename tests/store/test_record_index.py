@@ -29,7 +29,7 @@ def put(results: Path, name: str, *addresses: str) -> None:
 
 
 def found(index: RecordIndex, address: str) -> list[str]:
-    return index.look().mentioning([address.encode()])
+    return sorted(index.look().mentioning([address.encode()]))
 
 
 @pytest.fixture(autouse=True)
