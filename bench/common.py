@@ -294,7 +294,8 @@ def _build() -> None:
     go = ["sh", "-c", describe]
     if subprocess.run([ROOT / "scripts/peers", "go", "--", *go], check=False).returncode:
         raise SystemExit("the program with Go libcni could not be built")
-    os.link(BUILD / "bin/noop", BUILD / "bin/noop1000")
+    for milliseconds_each in (5, 20, 1000):
+        os.link(BUILD / "bin/noop", BUILD / f"bin/noop{milliseconds_each}")
 
 
 def can_use_namespaces() -> bool:

@@ -40,11 +40,14 @@ def run(*, quick: bool) -> list[Row]:
             what = f"{parallel} at once: delay of another task of the event loop"
             rows.append(Row(NAME, what, "asyncio", "ms", median(late), p99(late)))
     # Each ADD with a port looks at the records of all others, and at the sockets of the host.
-    setup = Setup(chain_conf(publishes=True), TMPFS)
-    with running(
-        setup.peer(), setup.subject("asyncio", *AHEAD, mode="asyncio"), setup.subject("threads", *AHEAD)
-    ) as workers:
-        rows += rates(NAME, "64 at once, each with a port", workers, 64, 256, 1 if quick else 4, {})
+    further = {"64 at once, each with a port": chain_conf(publishes=True)}
+    further |= {f"64 at once, three plugins of {wait} ms": chain_conf(f"noop{wait}") for wait in (5, 20)}
+    for what, conf in further.items():
+        setup = Setup(conf, TMPFS)
+        with running(
+            setup.peer(), setup.subject("asyncio", *AHEAD, mode="asyncio"), setup.subject("threads", *AHEAD)
+        ) as workers:
+            rows += rates(NAME, what, workers, 64, 256, 1 if quick else 4, {})
     return rows + _crowd()
 
 

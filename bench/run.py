@@ -51,6 +51,7 @@ CHOSEN = {  # the rows of the page and its picture: a row's "what" and "who"
     "ADD with a port + DEL with 10,000 records on disk": ("10,000 records: ADD + DEL, with a port", "threads"),
     "64 ADDs at once on asyncio, no-op plugins": ("64 at once: rate", "asyncio"),
     "64 ADDs at once in threads, each with a port": ("64 at once, each with a port: rate", "threads"),
+    "64 ADDs at once in threads, three plugins of 20 ms": ("64 at once, three plugins of 20 ms: rate", "threads"),
     "8 ADDs at once, bridge + tuning, durable": ("8 at once, bridge + tuning: rate", "asyncio, durable"),
     "ADD, bridge + tuning, durable": ("bridge + tuning: ADD", "durable"),
     "ADD + DEL, four real plugins, durable": ("bridge + tuning + portmap + firewall: ADD + DEL", "durable"),
