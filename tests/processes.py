@@ -87,6 +87,13 @@ def children(pid: int | None = None) -> list[int]:
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
+def descriptors() -> set[int]:
+    """Return this process's descriptors, without those with which clients may watch their records."""
+    names = [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
+    found = {name: os.readlink(name) for name in names if os.path.lexists(name)}
+    return {int(os.path.basename(name)) for name, link in found.items() if link != "anon_inode:inotify"}
+
+
 def no_child_is_left() -> bool:
     """Return whether all plugins have ended; on a busy machine one may end some time after its SIGKILL."""
     child._reap_unreaped()

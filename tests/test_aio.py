@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Coroutine, Iterable
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 from helpers import RT, network
 from nodes import FakeNode
-from processes import until
+from processes import descriptors, until
 
 import libcni
 from libcni import AsyncCNIConfig, CNIConfig, NetworkConfigList, RuntimeConf
@@ -99,11 +98,11 @@ def test_a_loop_that_is_closed_while_verbs_wait_keeps_none_from_the_next(node: F
 def test_nothing_is_left_open(cni: AsyncCNIConfig, node: FakeNode) -> None:
     net = network_of(node)
     run(cni.add_network_list(net, rt("warm")))
-    before = len(os.listdir("/proc/self/fd"))
+    before = descriptors()
     containers = [rt(f"c{index}") for index in range(20)]
     run(all_of(cni.add_network_list(net, one) for one in containers))
     run(all_of(cni.del_network_list(net, one) for one in containers))
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert descriptors() == before
 
 
 def test_a_durable_record_is_not_written_on_the_loop(node: FakeNode, monkeypatch: pytest.MonkeyPatch) -> None:

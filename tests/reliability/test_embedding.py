@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from helpers import RT, network
 from nodes import FakeNode
-from processes import children, fork, is_running, no_child_is_left, wait
+from processes import children, descriptors, fork, is_running, no_child_is_left, wait
 
 from libcni import CNIError, NetworkConfigList, PluginError, RuntimeConf
 from libcni.executor import ProcessExecutor
@@ -45,10 +45,6 @@ class AllocatingNode(FakeNode):
 @pytest.fixture
 def allocating(tmp_path: Path) -> AllocatingNode:
     return AllocatingNode(tmp_path)
-
-
-def descriptors() -> set[int]:
-    return {int(name) for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")}
 
 
 @pytest.fixture
