@@ -105,11 +105,14 @@ class OtherRecords:
 
     def _that_mention(self, words: Collection[bytes], but: str = "") -> Iterator[Record]:
         """Yield the records of the files, except ``but``, that mention one of these words."""
+        # A look is good for one question, also for one about nothing: a plugin may run before the next one.
+        is_current = self._is_current
+        self._is_current = is_current and self._once
         if not words:
             return
-        if not self._is_current:
+        if not is_current:
             self.read()
-        self._is_current = self._once
+            self._is_current = self._once
         for name in self._view.mentioning(words) if self._view is not None else ():
             if name != but and (record := _read(self._records, name)) is not None:
                 yield record

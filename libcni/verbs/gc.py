@@ -26,6 +26,7 @@ from libcni.options import DelPolicy, ValidAttachment, check_type
 from libcni.protocol.request import valid_attachments
 from libcni.store.attachments import Attachment, attachments_of, recorded_network
 from libcni.store.model import UNFINISHED, Record, Unreadable
+from libcni.store.other_records import OtherRecords
 from libcni.verbs.chain import Chain
 from libcni.verbs.configurations import network_for_gc
 from libcni.verbs.delete import detach, is_unchanged
@@ -280,8 +281,9 @@ async def _detach_all(
                 await part.discard_prepared()
 
     if listing.stale:
-        # Each DEL compares its interface and addresses with those of all records. Read the records once, here.
-        await run.read_others()
+        # Each DEL compares its interface and addresses with those of all records. Read the records once, here. Not for
+        # this run: its own next question comes after the DELs.
+        await run.on_disk(OtherRecords(run.records).read)
 
     async def detach_container(records: Sequence[Record]) -> list[bool | CNIError]:
         return await detach_each(records, detach_one)

@@ -373,3 +373,13 @@ def test_a_listing_reads_each_file_once(store: RecordStore, reads: Counter[str])
     assert addresses(recorded) == ["10.0.0.1"]
     written(store, record("c2", "10.0.0.2"))
     assert addresses(recorded) == ["10.0.0.1"]
+
+
+def test_a_look_ahead_is_good_for_one_question_also_for_one_about_nothing(store: RecordStore) -> None:
+    """A DEL looks before its first plugin. If that needs no answer, the look must not serve the second plugin."""
+    written(store, record("c1", "10.0.0.1"))
+    recorded = OtherRecords(store)
+    recorded.read()
+    assert not [*recorded.with_addresses([], None)]
+    written(store, record("c2", "10.0.0.2"))
+    assert addresses(recorded) == ["10.0.0.1", "10.0.0.2"]
